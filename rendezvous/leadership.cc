@@ -15,6 +15,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/musterd_config.h"
 #include "rendezvous/net/guarded_loop.h"
 
 namespace muster {
@@ -42,6 +43,7 @@ void close_all_at_exec() {
   spdlog::default_logger()->flush();
   std::fflush(nullptr);
   close_all_at_exec();
+  hold_back_reloads();
   ::execv(program.c_str(), argv);
   std::perror("musterd: cannot start anew, and ends: execv");
   std::_Exit(EXIT_FAILURE);

@@ -61,9 +61,10 @@ void announce(const HttpServing& http) {
 // The status line that `systemctl status` shows.
 std::string status_of(const StoreServer& server) {
   const StoreServerStats stats = server.stats();
-  std::string text =
-      fmt::format("listening on {}, {} connections, {} keys", to_text(server.endpoints().front()),
-                  stats.connections, stats.keys);
+  const auto endpoints = server.endpoints();
+  if (endpoints.empty()) return "stopped: another musterd may lead";
+  std::string text = fmt::format("listening on {}, {} connections, {} keys",
+                                 to_text(endpoints.front()), stats.connections, stats.keys);
   if (!stats.state_problem.empty())
     text += "; THE STATE IS NOT RECORDED, new runs are refused: " + stats.state_problem;
   return text;
@@ -267,12 +268,14 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
                          [&] { return serving ? status_of(*serving) : leadership->standing_by(); });
   const TlsFiles tls_files = arguments.tls;
   const TlsFiles state_tls_files = arguments.state_tls;
+  const std::string run_tokens_file = arguments.run_tokens_file;
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
     if (tls) reload_tls(*tls, tls_files);
     if (state_tls) reload_tls(*state_tls, state_tls_files);
-    MusterdCommandLine again = read_again(words);
-    if ((tls || state_tls) && again.config.file.empty())
-      return ConfigReading{};  // Without a configuration file, only the certificates are reloaded.
+    MusterdCommandLine again = read_again(words, run_tokens_file);
+    // Without a configuration file, only the files that the options name are read again.
+    if (again.config.file.empty() && !tls && !state_tls && run_tokens_file.empty())
+      again.errors.emplace_back("no --config was given");
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            if (tls_rules) tls_rules->set(changed.tls_allow);
@@ -327,6 +330,7 @@ int run(int argc, char** argv) {
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
       "rendezvous of jobs.",
       "musterd"};
+  hold_back_reloads();
   const std::vector<std::string> words(argv + 1, argv + argc);
   MusterdCommandLine read;
   try {

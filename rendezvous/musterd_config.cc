@@ -74,6 +74,13 @@ std::string quoted_text(const std::string& value) {
   return "\"" + printable_text(value) + "\"";
 }
 
+void change_mask(int how) {
+  sigset_t hangup;
+  ::sigemptyset(&hangup);
+  ::sigaddset(&hangup, SIGHUP);
+  ::pthread_sigmask(how, &hangup, nullptr);
+}
+
 }  // namespace
 
 void add_config_options(CLI::App& app, ConfigOptions& options) {
@@ -131,6 +138,10 @@ OptionValues option_values(const CLI::App& app) {
   return values;
 }
 
+void hold_back_reloads() {
+  change_mask(SIG_BLOCK);
+}
+
 ConfigReload::ConfigReload(boost::asio::io_context& loop, OptionValues values,
                            std::span<const std::string_view> changeable,
                            std::function<ConfigReading()> read)
@@ -139,6 +150,7 @@ ConfigReload::ConfigReload(boost::asio::io_context& loop, OptionValues values,
       changeable_(changeable),
       read_(std::move(read)) {
   wait();
+  change_mask(SIG_UNBLOCK);
 }
 
 void ConfigReload::wait() {

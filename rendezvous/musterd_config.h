@@ -58,6 +58,10 @@ struct ConfigReading {
   std::function<void()> apply;
 };
 
+/// Holds SIGHUP back, also for a program that this process starts in its place, until a
+/// ConfigReload waits for it. Before that, SIGHUP would end the process.
+void hold_back_reloads();
+
 /// At SIGHUP, reads the file again and applies the options that can be changed. Logs the changed
 /// options, and those that need a restart. A file with an error changes nothing.
 class ConfigReload {

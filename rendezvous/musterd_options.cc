@@ -213,7 +213,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
 }
 
 // An error if two options exclude each other. Empty: no error.
-std::string contradiction_in(const Arguments& arguments) {
+std::string contradiction_in(const CLI::App& app, const Arguments& arguments) {
   if (arguments.only_store && !arguments.state_dir.empty())
     return "--state-dir: a server that is --only-store has no runs to keep";
   if (arguments.only_store && !arguments.state.empty())
@@ -224,6 +224,8 @@ std::string contradiction_in(const Arguments& arguments) {
     return "--state-password-file is for etcd; give --state, too";
   if (arguments.state.empty() && arguments.state_tls.any())
     return "--state-ca, --state-cert and --state-key are for etcd; give --state, too";
+  if (arguments.state.empty() && app.count("--leader-lease-seconds") > 0)
+    return "--leader-lease-seconds is for etcd; give --state, too";
   if (arguments.state_tls.certificate.empty() != arguments.state_tls.key.empty())
     return "--state-cert and --state-key: a certificate needs its key; give both";
   if (arguments.tls.certificate.empty() != arguments.tls.key.empty())
@@ -284,7 +286,7 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
     if (!read.errors.empty()) return;
     parse_words(app, configured.words);
   }
-  if (const std::string wrong = contradiction_in(arguments); !wrong.empty())
+  if (const std::string wrong = contradiction_in(app, arguments); !wrong.empty())
     throw CLI::ValidationError(wrong);
   auto allow = parse_tls_allow(arguments.tls_allow_rules);
   if (!allow) throw CLI::ValidationError("--tls-allow: " + allow.error().reason);
@@ -292,12 +294,13 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
   read.values = option_values(app);
 }
 
-MusterdCommandLine read_again(const std::vector<std::string>& words) {
+MusterdCommandLine read_again(const std::vector<std::string>& words,
+                              const std::string& run_tokens_file) {
   MusterdCommandLine read;
   CLI::App app;
   try {
     read_command_line(app, words, read);
-    if (read.config.file.empty()) read.errors.emplace_back("no --config was given");
+    read.arguments.run_tokens_file = run_tokens_file;
     if (std::string wrong = read_run_tokens(read.arguments); !wrong.empty())
       read.errors.push_back(std::move(wrong));
   } catch (const CLI::ParseError& error) {

@@ -51,8 +51,10 @@ struct MusterdCommandLine {
 void read_command_line(CLI::App& app, const std::vector<std::string>& words,
                        MusterdCommandLine& read);
 
-/// Reads the options again for a reload. All problems are returned as errors.
-MusterdCommandLine read_again(const std::vector<std::string>& words);
+/// Reads the options and `run_tokens_file` again for a reload. That file is the one in use: another
+/// path in the options needs a restart. All problems are returned as errors.
+MusterdCommandLine read_again(const std::vector<std::string>& words,
+                              const std::string& run_tokens_file);
 
 /// `seconds` must have been checked: it must fit.
 Duration to_duration(double seconds);

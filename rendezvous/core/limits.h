@@ -59,7 +59,8 @@ struct StoreLimits {
   std::size_t bytes = std::size_t{16} << 30;  // Names, values, queues, waits, states and inputs.
 };
 
-/// The limits of one request. The first three are those of torch's libuv server.
+/// The limits of one request to the store; native messages have kMaxHelloBytes and kMaxNativeBytes.
+/// The first three are those of torch's libuv server.
 struct CodecLimits {
   std::uint64_t key_bytes = 8192;
   std::uint64_t value_bytes = std::uint64_t{8} << 20;

@@ -28,14 +28,9 @@ using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
 
-// gRPC's codes (grpc/status.h) of errors where another member may succeed.
-constexpr std::int64_t kGrpcCancelled = 1;
-constexpr std::int64_t kGrpcDeadlineExceeded = 4;
-constexpr std::int64_t kGrpcUnavailable = 14;
-
-bool may_work_elsewhere(const EtcdRefusal& refusal) {
-  return refusal.code == 0 || refusal.code == kGrpcCancelled ||
-         refusal.code == kGrpcDeadlineExceeded || refusal.code == kGrpcUnavailable;
+/// Whether every other member would give the same error.
+bool is_same_elsewhere(const EtcdError& error) {
+  return error.refused || error.too_long;
 }
 
 /// Turns on TCP keep-alive: a machine that vanishes does not close its connection, and a watch may
@@ -93,6 +88,12 @@ EtcdError EtcdChannel::broken(const error_code& ec) const {
   if (failure.kind != TlsFailure::Kind::None) {
     EtcdError error = failed("TLS: " + failure.reason);
     error.tls_refused = failure.kind == TlsFailure::Kind::Refused;
+    return error;
+  }
+  if (ec == beast::http::error::body_limit || ec == beast::http::error::buffer_overflow) {
+    EtcdError error =
+        failed("its answer is longer than " + std::to_string(kMostEtcdReplyBytes) + " bytes");
+    error.too_long = true;
     return error;
   }
   const bool closed =
@@ -163,7 +164,7 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   EtcdError error =
       failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(response.result_int())
                                   : printable_text(refusal.text));
-  error.refused = !may_work_elsewhere(refusal);
+  error.refused = !may_pass(refusal);
   error.token_refused = is_token_refused(refusal);
   co_return error;
 }
@@ -207,11 +208,12 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::ask(std::string path, std:
     // An idle connection may have been closed meanwhile. That does not mean that the member is
     // down: it is tried once more on a new connection.
     const bool at_once = now() - begun < per_member / 2;
-    if (!answer && !answer.error().refused && was_open && at_once) {
+    if (!answer && !is_same_elsewhere(answer.error()) && was_open && at_once) {
       wire_.reset();
       answer = co_await exchange_with_token(path, body, per_member);
     }
-    if (answer || answer.error().refused) co_return answer;
+    if (!answer && answer.error().too_long) wire_.reset();  // The rest of the answer is not read.
+    if (answer || is_same_elsewhere(answer.error())) co_return answer;
     reasons += (reasons.empty() ? "" : "; ") + answer.error().text;
     all_refuse_tls = all_refuse_tls && answer.error().tls_refused;
     next_member();

@@ -29,6 +29,7 @@ struct EtcdError {
   bool refused = false;        // The member has refused the request: the others would do the same.
   bool tls_refused = false;    // The TLS handshake failed: one side does not accept the other.
   bool token_refused = false;  // The member does not know the token, or it has expired.
+  bool too_long = false;       // The answer is longer than kMostEtcdReplyBytes.
 };
 template <typename T>
 using EtcdResult = boost::system::result<T, EtcdError>;

@@ -67,8 +67,6 @@ void EtcdElection::stand_by(const std::string& why) {
   handlers_.on_standing_by(why);
 }
 
-/// Reports why etcd cannot be used. Each try may fail for another reason, so not every reason is
-/// reported.
 void EtcdElection::report_trouble(const std::string& why) {
   if (trouble_at_ && now() - *trouble_at_ < kReportTroubleAgainAfter) return;
   trouble_at_ = now();
@@ -149,7 +147,7 @@ asio::awaitable<bool> EtcdElection::take_key() {
   const auto made = answer ? decode_txn(*answer) : EtcdJsonError{answer.error().text};
   if (!made || !made->succeeded) {
     if (!made) report_trouble("etcd does not take the leader's key: " + made.error().reason);
-    co_await resign();  // The key may have been created although the answer was lost.
+    co_await revoke_lease();  // The key may have been created although the answer was lost.
     co_return false;
   }
   guard_.create_revision = made->revision;
@@ -225,6 +223,11 @@ asio::awaitable<void> EtcdElection::watch_own_key() {
 }
 
 asio::awaitable<void> EtcdElection::resign() {
+  lost_ = true;  // Other coroutines must not write, or renew the lease, while it is revoked.
+  co_await revoke_lease();
+}
+
+asio::awaitable<void> EtcdElection::revoke_lease() {
   held_until_ns_.store(0, std::memory_order_relaxed);
   if (lease_.id == 0) co_return;
   EtcdChannel channel(loop_.get_executor(), options_.peers);

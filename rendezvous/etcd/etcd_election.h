@@ -59,12 +59,17 @@ class EtcdElection {
   bool is_lost() const { return lost_; }
   /// This host does not lead any more, for example because a guarded write was refused.
   void lose(const std::string& why);
-  /// Revokes the lease, so that the next host can lead at once.
+  /// Calls on_standing_by if the reason has changed, but not for each of many reasons: each try may
+  /// fail for another one.
+  void report_trouble(const std::string& why);
+  /// Ends the leadership by this host's own wish: on_lost is not called. Revokes the lease, so that
+  /// the next host can lead at once.
   boost::asio::awaitable<void> resign();
 
  private:
   boost::asio::awaitable<void> campaign();
   boost::asio::awaitable<bool> take_key();
+  boost::asio::awaitable<void> revoke_lease();
   boost::asio::awaitable<EtcdResult<EtcdRange>> read_key(EtcdChannel& channel);
   boost::asio::awaitable<void> pause(boost::asio::steady_timer& timer);
   boost::asio::awaitable<void> keep_lease();
@@ -73,7 +78,6 @@ class EtcdElection {
   void stand_by(const std::string& why);
   void read_error(const EtcdError& error);
   void report_leader(const std::string& value);
-  void report_trouble(const std::string& why);
   void extend(std::int64_t asked_at_ns, std::int64_t seconds);
   Duration member_timeout() const;
 

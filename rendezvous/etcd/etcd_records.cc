@@ -70,6 +70,7 @@ boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
   const std::string ended = prefix_ + "/ended/";
   members_.clear();
   ended_.clear();
+  removal_of_orphans_.clear();
   StoredState state;
   std::map<std::string, std::vector<MemberRecord>> members_of;
   for (const EtcdKeyValue& entry : all) {
@@ -106,8 +107,14 @@ boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
     }
   }
   for (StoredRun& run : state.runs)
-    if (const auto found = members_of.find(run.run_id); found != members_of.end())
-      run.members = std::move(found->second);
+    if (auto found = members_of.extract(run.run_id); !found.empty())
+      run.members = std::move(found.mapped());
+  for (const auto& [run_id, orphans] : members_of) {
+    const std::string folder = member_folder(run_id);
+    removal_of_orphans_.push_back(
+        {.kind = EtcdChange::Kind::DeleteRange, .key = folder, .value = end_of(folder)});
+    members_.erase(run_id);
+  }
   return state;
 }
 

@@ -56,6 +56,10 @@ class EtcdRecords {
 
   /// Decodes the state from all keys of folder(), and remembers which keys exist.
   boost::system::result<StoredState, EtcdRecordError> read(const std::vector<EtcdKeyValue>& all);
+  /// After read(): the changes that delete the nodes of runs without a record. An end of a run's
+  /// records that was interrupted leaves such nodes, and a later run of that name must not get
+  /// them.
+  const std::vector<EtcdChange>& removal_of_orphans() const { return removal_of_orphans_; }
   /// The key changes for `changes`. Assumes that the caller applies them. No key occurs twice, as a
   /// transaction requires.
   std::vector<EtcdChange> changes_of(const StateChanges& changes);
@@ -71,6 +75,7 @@ class EtcdRecords {
   std::size_t history_;
   std::map<std::string, std::set<std::string>> members_;  // The existing member keys, by run.
   std::deque<std::uint64_t> ended_;
+  std::vector<EtcdChange> removal_of_orphans_;
 };
 
 /// Splits the changes into pieces, each small enough for one transaction. The order stays.

@@ -115,6 +115,8 @@ class EtcdState final : public EtcdRunState {
   asio::awaitable<void> begin_to_lead();
   asio::awaitable<EtcdResult<void>> load_all();
   asio::awaitable<EtcdResult<std::vector<EtcdKeyValue>>> read_all();
+  asio::awaitable<EtcdResult<EtcdRange>> read_page(const std::string& from, const std::string& end,
+                                                   std::int64_t& most_keys);
   asio::awaitable<EtcdResult<void>> finish_journal(const std::vector<EtcdKeyValue>& all,
                                                    bool& was_there);
   asio::awaitable<void> write();
@@ -204,6 +206,7 @@ asio::awaitable<void> EtcdState::begin_to_lead() {
         spawn_task(loop_.get_executor(), "etcd_records_lease", keep_records());
       co_return handlers_.on_leading();
     }
+    election_.report_trouble("what etcd has recorded cannot be loaded: " + loaded.error().text);
     timer_.expires_after(kWriteAgainAfter);
     co_await timer_.async_wait(kNoThrow);
   }
@@ -236,6 +239,8 @@ asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
     const auto kept = co_await write_again(*all);
     if (!kept) co_return kept.error();
   }
+  const auto removed = co_await apply_pieces(split_changes(records_.removal_of_orphans()));
+  if (!removed) co_return removed.error();
   for (const StoredRun& run : state->runs)
     ended_ = run.record.outcome.has_value();
   loaded_ = *std::move(state);
@@ -246,16 +251,33 @@ asio::awaitable<EtcdResult<std::vector<EtcdKeyValue>>> EtcdState::read_all() {
   std::vector<EtcdKeyValue> all;
   std::string from = records_.folder();
   const std::string end = EtcdRecords::end_of(from);
+  std::int64_t most_keys = kKeysOfPage;
   for (;;) {
-    std::string request = encode_range(from, end, kKeysOfPage);
-    const auto answer = co_await channel_.ask("/v3/kv/range", std::move(request), kWriteMost);
-    if (!answer) co_return answer.error();
-    auto page = decode_range(*answer);
-    if (!page) co_return EtcdError(page.error().reason, false);
+    auto page = co_await read_page(from, end, most_keys);
+    if (!page) co_return page.error();
     for (EtcdKeyValue& entry : page->found)
       all.push_back(std::move(entry));
     if (!page->more || page->found.empty()) co_return all;
     from = all.back().key + '\0';
+  }
+}
+
+/// Reads one page of keys. If etcd's answer would be too long, `most_keys` is halved: a record has
+/// up to 200 KB, so a page of usual size may be longer than an answer may be.
+asio::awaitable<EtcdResult<EtcdRange>> EtcdState::read_page(const std::string& from,
+                                                            const std::string& end,
+                                                            std::int64_t& most_keys) {
+  for (;;) {
+    std::string request = encode_range(from, end, most_keys);
+    const auto answer = co_await channel_.ask("/v3/kv/range", std::move(request), kWriteMost);
+    if (!answer && answer.error().too_long && most_keys > 1) {
+      most_keys /= 2;
+      continue;
+    }
+    if (!answer) co_return answer.error();
+    auto page = decode_range(*answer);
+    if (!page) co_return EtcdError(page.error().reason, false);
+    co_return *std::move(page);
   }
 }
 

@@ -113,8 +113,10 @@ class StoreServer {
 
   /// Binds and begins to accept. To be called at most once.
   boost::system::result<void, ListenError> start();
-  /// The port of the first listening socket. 0 before start().
+  /// The port of the first listening socket. 0 before start() and after the server has stopped.
   std::uint16_t port() const;
+  /// Empty before start() and after the server has stopped, which it also does by itself: at the
+  /// first event after another process may have taken over its state.
   std::vector<boost::asio::ip::tcp::endpoint> endpoints() const;
 
   /// Closes every connection and empties the table, but continues to listen. Used between the

@@ -20,6 +20,9 @@ constexpr std::array<std::string_view, kQueryCount> kLayouts = {
     "m", "kv", "kvv", "k", "kn", "K", "K", "", "k", "kv",
     "K", "P",  "",    "m", "kv", "k", "k", "", "kn"};
 
+// The bytes of the length of a string, of the count of a list, and of a 64-bit number.
+constexpr std::size_t kLengthBytes = 8;
+
 std::string_view layout(Query query) {
   return kLayouts[static_cast<std::size_t>(query)];
 }
@@ -77,7 +80,7 @@ Result RequestDecoder::scan(std::string_view bytes) {
   while (phase_ != Phase::Complete) {
     if (bytes.size() < wanted_) return false;
     if (const Result stepped = step(bytes); !stepped) return stepped;
-    if (wanted_ > limits_->request_bytes) return fault(ParseFault::RequestTooLong);
+    if (!native_ && wanted_ > limits_->request_bytes) return fault(ParseFault::RequestTooLong);
   }
   return true;
 }
@@ -142,7 +145,7 @@ void RequestDecoder::next_field() {
   const bool in_list = list_left_ > 0;
   if (in_list && --list_left_ > 0) {
     phase_ = Phase::Head;
-    wanted_ = scanned_ + 8;
+    wanted_ = scanned_ + kLengthBytes;
     return;
   }
   ++field_;
@@ -152,18 +155,30 @@ void RequestDecoder::next_field() {
     return;
   }
   phase_ = Phase::Head;
-  wanted_ = scanned_ + (fields[field_] == 'm' ? 4 : 8);
+  wanted_ = scanned_ + (fields[field_] == 'm' ? 4 : kLengthBytes);
+}
+
+/// The bytes that the request may still have after the length or count at scanned_. A length is
+/// compared with this number and not added to scanned_ first: lengths and limits may be near 2^64.
+std::uint64_t RequestDecoder::room_after_length() const {
+  const std::uint64_t end = scanned_ + kLengthBytes;
+  return limits_->request_bytes > end ? limits_->request_bytes - end : 0;
 }
 
 // Reads the length of a string. The limits are checked before any memory is used for the string.
+// Native messages have limits of their own, which do not change with musterd's options.
 Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
   const std::uint64_t length = boost::endian::load_little_u64(at(bytes, scanned_));
-  const bool is_short = native_messages_ < limits_->short_native_messages;
-  if (native_ && length > (is_short ? kMaxHelloBytes : kMaxNativeBytes))
-    return fault(ParseFault::NativeTooLong);
-  if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
-  if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
-  scanned_ += 8;
+  if (native_) {
+    const bool is_short = native_messages_ < limits_->short_native_messages;
+    if (length > (is_short ? kMaxHelloBytes : kMaxNativeBytes))
+      return fault(ParseFault::NativeTooLong);
+  } else {
+    if (is_key && length > limits_->key_bytes) return fault(ParseFault::KeyTooLong);
+    if (!is_key && length > limits_->value_bytes) return fault(ParseFault::ValueTooLong);
+    if (length > room_after_length()) return fault(ParseFault::RequestTooLong);
+  }
+  scanned_ += kLengthBytes;
   if (list_left_ == 0) fields_[field_] = Field{scanned_, static_cast<std::size_t>(length)};
   phase_ = Phase::Body;
   wanted_ = scanned_ + static_cast<std::size_t>(length);
@@ -173,7 +188,9 @@ Result RequestDecoder::read_length(std::string_view bytes, bool is_key) {
 Result RequestDecoder::begin_list(std::uint64_t count, bool pairs) {
   // The count of MULTI_SET is signed in torch; here a negative count is far too large.
   if (count > limits_->keys_per_request) return fault(ParseFault::TooManyKeys);
-  scanned_ += 8;
+  const std::uint64_t least_bytes = pairs ? 2 * kLengthBytes : kLengthBytes;  // Of each element.
+  if (count > room_after_length() / least_bytes) return fault(ParseFault::RequestTooLong);
+  scanned_ += kLengthBytes;
   fields_[field_] = Field{scanned_, 0};
   list_count_ = count;
   list_left_ = pairs ? 2 * count : count;
@@ -181,13 +198,13 @@ Result RequestDecoder::begin_list(std::uint64_t count, bool pairs) {
     next_field();
   } else {
     phase_ = Phase::Head;
-    wanted_ = scanned_ + 8;
+    wanted_ = scanned_ + kLengthBytes;
   }
   return true;
 }
 
 Result RequestDecoder::end_number(std::string_view bytes) {
-  const std::size_t size = fields()[field_] == 'm' ? 4 : 8;
+  const std::size_t size = fields()[field_] == 'm' ? 4 : kLengthBytes;
   if (query_ == Query::Validate) {
     if (boost::endian::load_little_u32(at(bytes, scanned_)) != c10d::kValidationMagic)
       return fault(ParseFault::WrongMagic);
@@ -240,8 +257,8 @@ std::string_view RequestDecoder::native_message(std::string_view bytes) const {
 void RequestDecoder::read_list(std::string_view bytes, RequestScratch& scratch, bool pairs) const {
   const auto next_string = [&bytes] {
     const auto length = static_cast<std::size_t>(boost::endian::load_little_u64(at(bytes, 0)));
-    const std::string_view text = bytes.substr(8, length);
-    bytes.remove_prefix(8 + length);
+    const std::string_view text = bytes.substr(kLengthBytes, length);
+    bytes.remove_prefix(kLengthBytes + length);
     return text;
   };
   scratch.keys.clear();

@@ -98,6 +98,7 @@ class RequestDecoder {
   boost::system::result<bool, ParseError> read_length(std::string_view bytes, bool is_key);
   boost::system::result<bool, ParseError> begin_list(std::uint64_t count, bool pairs);
   boost::system::result<bool, ParseError> end_number(std::string_view bytes);
+  std::uint64_t room_after_length() const;
   void next_field();
   void read_list(std::string_view bytes, RequestScratch& scratch, bool pairs) const;
 

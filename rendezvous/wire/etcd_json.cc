@@ -14,8 +14,16 @@ namespace {
 
 using EtcdJson = nlohmann::ordered_json;
 
-constexpr std::int64_t kGrpcUnauthenticated = 16;  // grpc/status.h
-constexpr std::size_t kMostTokenBytes = 16'384;    // A signed one (JWT) has about 500.
+// gRPC's codes (grpc/status.h).
+constexpr std::int64_t kGrpcCancelled = 1;
+constexpr std::int64_t kGrpcUnknown = 2;
+constexpr std::int64_t kGrpcDeadlineExceeded = 4;
+constexpr std::int64_t kGrpcResourceExhausted = 8;
+constexpr std::int64_t kGrpcAborted = 10;
+constexpr std::int64_t kGrpcInternal = 13;
+constexpr std::int64_t kGrpcUnavailable = 14;
+constexpr std::int64_t kGrpcUnauthenticated = 16;
+constexpr std::size_t kMostTokenBytes = 16'384;  // A signed one (JWT) has about 500.
 constexpr const char* kNoSuchShape = "etcd's answer does not have the expected form";
 
 std::string json_text(const EtcdJson& json) {
@@ -217,6 +225,23 @@ bool is_token_refused(const EtcdRefusal& refusal) {
   return refusal.code == kGrpcUnauthenticated ||
          text.find("invalid auth token") != std::string_view::npos ||
          text.find("revision of auth store is old") != std::string_view::npos;
+}
+
+bool may_pass(const EtcdRefusal& refusal) {
+  switch (refusal.code) {
+    case 0:  // Not an answer of etcd's.
+    case kGrpcCancelled:
+    case kGrpcUnknown:
+    case kGrpcDeadlineExceeded:
+    case kGrpcAborted:
+    case kGrpcInternal:
+    case kGrpcUnavailable:
+      return true;
+    case kGrpcResourceExhausted:  // Also "database space exceeded", which lasts.
+      return refusal.text.find("too many requests") != std::string::npos;
+    default:
+      return false;
+  }
 }
 
 EtcdJsonResult<EtcdWatchNews> decode_watch(std::string_view line) {

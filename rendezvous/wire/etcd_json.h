@@ -94,6 +94,8 @@ EtcdJsonResult<EtcdWatchNews> decode_watch(std::string_view line);
 EtcdJsonResult<std::vector<EtcdChange>> decode_changes(std::string_view text);
 /// Whether this refusal means that etcd does not know the token of the request.
 bool is_token_refused(const EtcdRefusal& refusal);
+/// Whether another member may accept the request, or this member later.
+bool may_pass(const EtcdRefusal& refusal);
 /// Decodes an answer whose HTTP status is not 200. Text that is not JSON of etcd has the code 0.
 EtcdRefusal decode_etcd_refusal(std::string_view text);
 

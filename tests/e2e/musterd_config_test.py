@@ -210,6 +210,22 @@ class Reload(ConfigTest):
         self.assertIn("needs_restart=0", said)
 
 
+class Early(ConfigTest):
+    def test_a_sighup_before_musterd_can_reload_is_a_reload(self):
+        """Such as one that comes while a musterd that has lost the leadership starts its program again."""
+        self.write(Reload.first)
+
+        def pending():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+            os.kill(os.getpid(), signal.SIGHUP)
+        with open(self.log_path, "wb") as log:
+            musterd = subprocess.Popen([MUSTERD, f"--config={self.path}"], stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=log, preexec_fn=pending)
+        self.addCleanup(musterd.wait)
+        self.addCleanup(musterd.kill)
+        wait_for(lambda: "config_reloaded" in self.log(), "the reload")
+
+
 class Without(ConfigTest):
     def test_a_sighup_without_a_file_is_said_and_ends_nothing(self):
         self.start_with("--bind=127.0.0.1", "--port=0")

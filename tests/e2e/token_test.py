@@ -16,8 +16,10 @@ from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
 from nodes import REACH, NodesTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attack"))
-import token_peers
+for folder in ("attack", "support"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
+import token_peers  # noqa: E402
+from certificates import Authority  # noqa: E402
 
 TOKEN = "canary-token-0123456789abcdefghijklmnop"
 
@@ -90,26 +92,42 @@ class AtMusterd(TokenJob):
         self.assertEqual(run(**environment).returncode, 0)
 
 
-class RunTokens(TokenJob):
+class RunTokensTest(TokenJob):
     """A run with its own token: the cluster's token no longer opens it."""
     own = "of-this-run-0123456789abcdef"
 
     def start_musterd(self):
         self.run_tokens = write_token(self.dir, f"# whose\njob {self.own}", "run-tokens")
-        (self.dir / "config.json").write_text(json.dumps({"rdzv-run-tokens": str(self.run_tokens)}))
-        self.access = [f"--config={self.dir}/config.json", "--http=127.0.0.1:0"]
+        self.access = self.options()
         super().start_musterd()
-        self.access = []
+        self.access = self.node_options()
+
+    def node_options(self):
+        return []
 
     def refused(self, run, token):
         job = ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-id={run}", f"--rdzv-endpoint=127.0.0.1:{self.port}",
-               "--rdzv-conf=is_host=false", f"--rdzv-token-file={token}", "--no-python", "/bin/true"]
+               "--rdzv-conf=is_host=false", f"--rdzv-token-file={token}", *self.access, "--no-python", "/bin/true"]
         done = subprocess.run([MUSTER, *job], env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=PATIENCE_S, check=False)
         if done.returncode == 0:
             return False
         self.assertIn("this node's token is another one", done.stderr)
         return True
+
+    def reload(self, lines, says):
+        """Replaces the tokens. Returns what musterd logs until `says`."""
+        before = len(self.read("err.musterd1"))
+        write_token(self.dir, lines, "run-tokens")
+        self.musterd.send_signal(signal.SIGHUP)
+        wait_for(lambda: says in self.read("err.musterd1")[before:], says)
+        return self.read("err.musterd1")[before:]
+
+
+class RunTokens(RunTokensTest):
+    def options(self):
+        (self.dir / "config.json").write_text(json.dumps({"rdzv-run-tokens": str(self.run_tokens)}))
+        return [f"--config={self.dir}/config.json", "--http=127.0.0.1:0"]
 
     def test_a_job_with_its_own_token_and_no_other(self):
         common = self.dir / "rdzv-token"
@@ -129,17 +147,25 @@ class RunTokens(TokenJob):
     def test_the_list_is_read_again_at_a_reload(self):
         own = write_token(self.dir, self.own, "own")
         self.assertFalse(self.refused("job", own))
-
-        def reload(lines, says):
-            before = len(self.read("err.musterd1"))
-            write_token(self.dir, lines, "run-tokens")
-            self.musterd.send_signal(signal.SIGHUP)
-            wait_for(lambda: says in self.read("err.musterd1")[before:], says)
-        reload("job short", "line 1: its token has 5 characters")
+        self.reload("job short", "line 1: its token has 5 characters")
         self.assertFalse(self.refused("job", own))
-        reload("job another-0123456789abcdef", "config_reloaded")
+        self.reload("job another-0123456789abcdef", "config_reloaded")
         self.assertTrue(self.refused("job", own))
         self.assertNotIn("another-0123456789abcdef", self.read("err.musterd1"))
+
+    def test_another_file_needs_a_restart(self):
+        """A run keeps the tokens of the file that musterd was started with, as the log says."""
+        own = write_token(self.dir, self.own, "own")
+        other = write_token(self.dir, "other another-0123456789abcdef", "other-tokens")
+        for config in ({"rdzv-run-tokens": str(other)}, {}):
+            (self.dir / "config.json").write_text(json.dumps(config))
+            said = self.reload(f"job {self.own}", "config_reloaded changed=0 needs_restart=1")
+            self.assertIn("config_needs_restart key=rdzv-run-tokens", said)
+            self.assertTrue(self.refused("job", self.dir / "rdzv-token"))
+            self.assertFalse(self.refused("job", own))
+            self.assertFalse(self.refused("other", self.dir / "rdzv-token"))
+        self.reload("job another-0123456789abcdef", "config_reloaded")
+        self.assertTrue(self.refused("job", own))
 
     def test_who_has_joined_by_an_older_token_stays(self):
         write_token(self.dir, self.own)
@@ -173,6 +199,30 @@ class RunTokens(TokenJob):
                               text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("only with --rdzv-token-file", done.stderr)
+
+
+class RunTokensWithoutConfig(RunTokensTest):
+    """All options are on the command line: SIGHUP reads the files that they name."""
+
+    def options(self):
+        return [f"--rdzv-run-tokens={self.run_tokens}"]
+
+    def test_the_list_is_read_again_at_a_reload(self):
+        own = write_token(self.dir, self.own, "own")
+        self.assertFalse(self.refused("job", own))
+        self.reload("job short", "line 1: its token has 5 characters")
+        self.assertFalse(self.refused("job", own))
+        self.reload("job another-0123456789abcdef", "config_reloaded")
+        self.assertTrue(self.refused("job", own))
+
+
+class RunTokensBesideTls(RunTokensWithoutConfig):
+    def options(self):
+        Authority(self.dir).issue("server")
+        return [*super().options(), f"--tls-cert={self.dir}/server.pem", f"--tls-key={self.dir}/server.key"]
+
+    def node_options(self):
+        return [f"--rdzv-tls-ca={self.dir}/ca.pem"]
 
 
 class AtANode(NodesTest):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from etcd_cluster import EtcdCluster, have_etcd
+from etcd_cluster import EtcdCluster, have_etcd, text_of
 from nodes import NodesTest
 from ports import free_port
 from support import MUSTER, PATIENCE_S, main, wait_for
@@ -76,6 +76,17 @@ class Users(NodesTest):
         said = self.read("err.musterd")
         self.assertNotIn(PASSWORD, said)
         self.assertNotIn("leadership_lost", said)
+
+    def test_a_musterd_that_may_not_read_the_records_says_so(self):
+        """The user may elect a leader, and nothing more."""
+        self.etcd.add_user("narrow", PASSWORD)
+        self.etcd.must("auth/role/add", {"name": "narrow"}, done="role name already exists")
+        self.etcd.must("auth/role/grant", {"name": "narrow", "perm": {"permType": "READWRITE",
+                                                                      "key": text_of("/narrow/leader")}})
+        self.etcd.must("auth/user/grant", {"user": "narrow", "role": "narrow"})
+        self.musterd(f"--state=etcd://narrow@{self.address}/narrow", f"--state-password-file={self.password_file()}")
+        self.musterd_says("what etcd has recorded cannot be loaded: ")
+        self.musterd_says("permission denied")
 
     def test_a_musterd_with_a_wrong_password_says_so(self):
         self.musterd(f"--state=etcd://jobs@{self.address}/jobs/w", ETCDCTL_PASSWORD="wrong secret")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 from etcd_cluster import EtcdCluster, have_etcd, text_of
 from native_peer import OtherNode
@@ -17,6 +18,7 @@ from support import PATIENCE_S, main, wait_for
 
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 6  # On a busy machine etcd takes a second to answer.
+SHORT_LEASE_S = 3
 
 
 class SharedTest(NodesTest):
@@ -43,12 +45,12 @@ class SharedTest(NodesTest):
     def address(self):
         return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.etcd.clients) + self.prefix
 
-    def musterd(self, name, *options, env=None):
+    def musterd(self, name, *options, lease=LEASE_S, env=None):
         err = open(self.dir / f"err.musterd.{name}", "ab")
         self.addCleanup(err.close)
         process = subprocess.Popen(
             [MUSTERD, "--bind=127.0.0.1", f"--port={self.ports[name]}", f"--state={self.address()}",
-             f"--leader-lease-seconds={LEASE_S}", *options],
+             f"--leader-lease-seconds={lease}", *options],
             stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment(**(env or {})))
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -235,6 +237,39 @@ class Musterds(SharedTest):
         self.assertEqual(len(self.starts()), 4, self.all_output())
         self.finishes()
 
+    def test_a_suspended_leader_beside_a_service_manager_stands_by(self):
+        """The first client's event stops the server. The status for the service manager is due before the loop knows
+        why."""
+        self.notify_socket()
+        self.musterd("x", lease=SHORT_LEASE_S,
+                     env={"NOTIFY_SOCKET": str(self.dir / "notify"), "WATCHDOG_USEC": "400000"})
+        for times in (1, 2, 3):
+            self.musterd_says("x", "listening on", times)
+            peer = OtherNode(self.ports["x"])
+            self.addCleanup(peer.close)
+            self.musterds["x"].send_signal(signal.SIGSTOP)
+            peer.connection.sendall(b"\x0d" + b"late")
+            wait_for(lambda: self.etcd.entry(self.prefix + "/leader") is None, "the end of the lease")
+            self.musterds["x"].send_signal(signal.SIGCONT)
+            self.assertTrue(peer.is_closed())
+            wait_for(lambda times=times: self.read("err.musterd.x").count("leadership_lost") >= times or
+                     self.musterds["x"].poll() is not None, "the end of the leadership")
+            self.assertIsNone(self.musterds["x"].poll(), self.all_output())
+
+    def notify_socket(self):
+        """A service manager that reads all messages."""
+        told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        told.bind(str(self.dir / "notify"))
+
+        def read():
+            while told.recv(4096):
+                pass
+        reader = threading.Thread(target=read)
+        reader.start()
+        self.addCleanup(told.close)
+        self.addCleanup(reader.join)
+        self.addCleanup(told.shutdown, socket.SHUT_RD)
+
     def test_a_deleted_key_ends_the_leadership(self):
         self.musterd("x")
         self.musterd_says("x", "listening on")
@@ -268,10 +303,20 @@ class Musterds(SharedTest):
     def test_what_cannot_be(self):
         for options, said in ((("--state=etcds://h/p",), "TLS"), (("--state=etcd://u:p@h/p",), "password"),
                               (("--state=/var/lib",), "etcd://HOST"),
-                              (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out")):
+                              (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out"),
+                              (("--leader-lease-seconds=5",), "is for etcd; give --state, too")):
             done = subprocess.run([MUSTERD, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(said, done.stderr)
+
+    def test_nodes_of_no_run_are_removed(self):
+        """What an end of the records leaves behind that was interrupted. A later run of that name must not get them."""
+        member = {"name": {"addr": "10.0.0.1", "pid": 1, "local_id": 0}, "standing": "member", "native": True,
+                  "local_world_size": 1, "role": "default", "spare": False, "hosts_rendezvous": False}
+        self.etcd.put(self.prefix + "/member/job/10.0.0.1_1_0", json.dumps(member))
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.assertEqual(self.etcd.keys(self.prefix + "/member/"), {})
 
     def test_more_changes_than_a_transaction_takes(self):
         count = 150
@@ -337,6 +382,23 @@ class Full(SharedTest):
         self.etcd.empty("/filler/")
         self.musterd_says("x", "listening on", 2)
         self.ends(a=1)
+
+
+class Long(SharedTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.etcd = EtcdCluster(1, quota_bytes=1 << 28)
+
+    def test_a_history_that_does_not_fit_one_answer(self):
+        """A reason may have 16 KiB. If these are control characters, JSON and base64 make 130 KB of them."""
+        outcome = {"succeeded": False, "why": "\1" * (16 << 10)}
+        for number in range(300):
+            record = {"run_id": f"old{number}", "ended_at": number, "rounds": 1, "generation": 3, "nodes": 2,
+                      "restarts": 0, "outcome": outcome}
+            self.etcd.put(f"{self.prefix}/ended/{number:020}", json.dumps(record))
+        self.musterd("x")
+        self.musterd_says("x", "listening on")
+        self.assertEqual(len(self.etcd.keys(self.prefix + "/ended/")), 300)
 
 
 class Members(SharedTest):

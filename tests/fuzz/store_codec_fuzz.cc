@@ -3,11 +3,13 @@
 //
 // One run gets all bytes at once, the other one gets pieces, whose size the first byte sets. Both
 // must give the same replies and the same end. A second client waits and pushes, so that waits end.
+// The highest bit of the first byte sets the decoder's limits: usual ones, or 2^64 - 1.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,8 +38,16 @@ void append_all(ReplyQueue& queue, std::string& out) {
   }
 }
 
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+constexpr CodecLimits kUsual{
+    .value_bytes = 1 << 16, .keys_per_request = 1000, .request_bytes = 1 << 20};
+constexpr CodecLimits kUnlimited{
+    .key_bytes = kMax, .value_bytes = kMax, .keys_per_request = kMax, .request_bytes = kMax};
+
 class Run {
  public:
+  explicit Run(const CodecLimits& limits) : limits_(limits) {}
+
   Outcome run(std::string_view bytes, std::size_t piece) {
     wait(kOther, "/a");
     while (!bytes.empty() && !outcome_.fault && !outcome_.refused) {
@@ -91,8 +101,7 @@ class Run {
     }
   }
 
-  const CodecLimits limits_{
-      .value_bytes = 1 << 16, .keys_per_request = 1000, .request_bytes = 1 << 20};
+  const CodecLimits& limits_;
   RequestDecoder decoder_{limits_};
   RequestScratch scratch_;
   ByteBuffer input_;
@@ -107,8 +116,9 @@ class Run {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  muster::Outcome whole = muster::Run().run(bytes, bytes.size());
-  muster::Outcome cut = muster::Run().run(bytes, 1 + data[0] % 16);
+  const auto& limits = (data[0] & 0x80) != 0 ? muster::kUnlimited : muster::kUsual;
+  muster::Outcome whole = muster::Run(limits).run(bytes, bytes.size());
+  muster::Outcome cut = muster::Run(limits).run(bytes, 1 + data[0] % 16);
   MUSTER_CHECK(whole == cut);
   return 0;
 }

@@ -126,6 +126,39 @@ class Documents(unittest.TestCase):
 
 
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("debootstrap"), "needs root and debootstrap")
+class Script(unittest.TestCase):
+    """scripts/package with stand-ins for all that it calls, which make no packages."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-script-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def package(self, root, *options):
+        shutil.copytree(SOURCE / "scripts", root / "scripts")
+        tools = root / "build/portable-venv/bin"
+        for name in (tools / "python", self.folder / "bin/python3", self.folder / "bin/cmake", self.folder / "bin/git",
+                     root / "packaging/sysroot.py", root / "packaging/libraries.py"):
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.write_text("#!/bin/sh\necho 1700000000\n")
+            name.chmod(0o755)
+        return subprocess.run([root / "scripts/package", *options], capture_output=True, text=True, check=False,
+                              cwd=self.folder, stdin=subprocess.DEVNULL, timeout=60,
+                              env={**os.environ, "MUSTER_SKIP_PACKAGES": "1",
+                                   "PATH": f"{self.folder}/bin:{os.environ['PATH']}"})
+
+    def test_out_is_relative_to_the_callers_folder(self):
+        done = self.package(self.folder / "muster", "--arch=x86_64", "--out=made here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "made here/SHA256SUMS").exists(), done.stdout)
+
+    def test_a_folder_that_compilers_cannot_be_given_is_refused_at_once(self):
+        for name in ("with a blank", "with#sign"):
+            done = self.package(self.folder / name / "muster", "--arch=x86_64")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(f"{self.folder / name}/muster: the path has a blank", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+
 class Skips(unittest.TestCase):
     """packages_test.py, if Debian's servers cannot be reached."""
 

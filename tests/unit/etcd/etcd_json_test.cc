@@ -63,6 +63,16 @@ TEST_CASE("etcd json: a user and its token", "[unit][etcd]") {
       {.code = 3, .text = "etcdserver: authentication failed, invalid user ID or password"}));
 }
 
+TEST_CASE("etcd json: a refusal that may pass", "[unit][etcd]") {
+  CHECK(may_pass({.code = 0, .text = "<html>"}));
+  CHECK(may_pass({.code = 2, .text = "rpc error: code = Unknown"}));
+  CHECK(may_pass({.code = 8, .text = "etcdserver: too many requests"}));
+  CHECK(may_pass({.code = 14, .text = "etcdserver: request timed out"}));
+  CHECK_FALSE(may_pass({.code = 8, .text = "etcdserver: mvcc: database space exceeded"}));
+  CHECK_FALSE(may_pass({.code = 3, .text = "etcdserver: request is too large"}));
+  CHECK_FALSE(may_pass({.code = 7, .text = "etcdserver: permission denied"}));
+}
+
 TEST_CASE("etcd json: a watch", "[unit][etcd]") {
   const auto created = decode_watch(R"({"result":{"header":{"revision":"2"},"created":true}})");
   REQUIRE(created.has_value());

@@ -95,6 +95,23 @@ TEST_CASE("etcd records: a member goes, a run goes, a run begins again", "[unit]
   CHECK(etcd.state().runs[0].members.size() == 1);
 }
 
+TEST_CASE("etcd records: nodes of a run without a record are removed", "[unit][etcd]") {
+  EtcdRecords records("/p", 100);
+  EtcdTwin etcd;
+  etcd.apply(records.changes_of(run_with("a", {1})));
+  etcd.apply(records.changes_of(run_with("gone", {2, 3})));
+  etcd.keys.erase("/p/run/gone");
+  EtcdRecords next("/p", 100);
+  const auto state = next.read(etcd.all());
+  REQUIRE(state.has_value());
+  REQUIRE(state->runs.size() == 1);
+  etcd.apply(next.removal_of_orphans());
+  CHECK(etcd.keys.size() == 2);  // The run a and its node.
+  etcd.apply(next.changes_of(run_with("gone", {4})));
+  REQUIRE(etcd.state().runs.size() == 2);
+  CHECK(etcd.state().runs[1].members.size() == 1);
+}
+
 TEST_CASE("etcd records: the history is bounded", "[unit][etcd]") {
   EtcdRecords records("/p", 2);
   EtcdTwin etcd;

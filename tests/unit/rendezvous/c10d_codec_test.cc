@@ -211,6 +211,39 @@ TEST_CASE("codec: a request's length is limited as a whole", "[unit][codec]") {
   CHECK(beyond.error().fault == ParseFault::RequestTooLong);
 }
 
+TEST_CASE("codec: limits near 2^64 let no length wrap around", "[unit][codec]") {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  const CodecLimits limits{
+      .key_bytes = kMax, .value_bytes = kMax, .keys_per_request = kMax, .request_bytes = kMax};
+  const auto fault_in = [&](const std::string& bytes) -> std::optional<ParseFault> {
+    RequestDecoder decoder(limits);
+    REQUIRE(look(decoder, kValidate) == Seen::Whole);
+    decoder.next();
+    const auto complete = decoder.scan(bytes);
+    if (!complete) return complete.error().fault;
+    CHECK_FALSE(*complete);
+    CHECK(decoder.wanted() > bytes.size());
+    return std::nullopt;
+  };
+  for (const std::uint64_t length : {kMax, kMax - 8}) {
+    const std::string huge = u64(length);
+    CHECK(fault_in(code(Query::Get) + huge) == ParseFault::RequestTooLong);
+    CHECK(fault_in(code(Query::Set) + text("/k") + huge) == ParseFault::RequestTooLong);
+    CHECK(fault_in(code(Query::Check) + u64(2) + huge) == ParseFault::RequestTooLong);
+    CHECK(fault_in(code(Query::MultiSet) + u64(2) + text("/k") + huge) ==
+          ParseFault::RequestTooLong);
+  }
+  CHECK_FALSE(fault_in(code(Query::Get) + u64(kMax - 9)));
+  // Each string of a list has at least the 8 bytes of its length.
+  for (const std::uint64_t count : {kMax, kMax / 2 + 1, kMax / 2 + 2, kMax / 8, kMax / 16 + 1}) {
+    CHECK(fault_in(code(Query::MultiSet) + u64(count)) == ParseFault::RequestTooLong);
+    if (count >= kMax / 8)
+      CHECK(fault_in(code(Query::Check) + u64(count)) == ParseFault::RequestTooLong);
+  }
+  CHECK_FALSE(fault_in(code(Query::Check) + u64(kMax / 16)));
+  CHECK_FALSE(fault_in(code(Query::MultiSet) + u64(kMax / 16)));
+}
+
 TEST_CASE("codec: a hello has a lower limit than later native messages", "[unit][codec]") {
   const CodecLimits limits{.native_door = true};
   const auto head = [](std::uint64_t bytes) { return "m" + u64(bytes); };
@@ -226,6 +259,25 @@ TEST_CASE("codec: a hello has a lower limit than later native messages", "[unit]
   REQUIRE(look(third, head(2) + "{}") == Seen::Whole);
   third.next();
   CHECK(third.scan(head(kMaxNativeBytes + 1)).error().fault == ParseFault::NativeTooLong);
+}
+
+TEST_CASE("codec: the limits of store requests do not apply to native messages", "[unit][codec]") {
+  const CodecLimits limits{.value_bytes = 1, .request_bytes = 6, .native_door = true};
+  const std::string hello = "m" + text(std::string(100, ' '));
+  RequestDecoder decoder(limits);
+  REQUIRE(look(decoder, hello) == Seen::Whole);
+  CHECK(decoder.native_message(hello).size() == 100);
+  decoder.next();
+  CHECK(look(decoder, "m" + u64(kMaxNativeBytes)) == Seen::Part);
+  // They apply to other clients of the same server.
+  RequestDecoder other(limits);
+  REQUIRE(look(other, kValidate) == Seen::Whole);
+  other.next();
+  CHECK(other.scan(code(Query::Ping) + "abcd").has_value());
+  other.next();
+  CHECK(other.scan(code(Query::ListKeys)).has_value());
+  other.next();
+  CHECK(other.scan(code(Query::QueueLen)).error().fault == ParseFault::RequestTooLong);
 }
 
 TEST_CASE_METHOD(CodecTest, "codec: a fault names its place in the stream", "[unit][codec]") {
