@@ -428,6 +428,10 @@ void RunService::repeat_master(Run& run) {
 // --- connections ---------------------------------------------------------------------------------
 
 void RunService::gone(ConnectionId client, Time time) {
+  std::erase_if(effects_, [&](const RunEffect& effect) {
+    const auto to = recipient_of(effect);
+    return to && to->value == client.value;
+  });
   held_.gone(client);
   end_questions(client);
   const auto found = clients_.find(client.value);

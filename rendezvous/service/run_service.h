@@ -128,8 +128,7 @@ class RunService {
   /// `client` begins to wait in the store: for `key`, or for several keys if `key` is an empty
   /// text. std::nullopt: its wait has ended. Ignored for clients that have not asked for a state.
   void waits(ConnectionId client, std::optional<std::string_view> key, Time time);
-  /// The connection is closed. Effects for it are dropped. Its number may be used again after the
-  /// effects are taken.
+  /// The connection is closed. Effects for it are dropped, so its number may be used again at once.
   void gone(ConnectionId client, Time time);
 
   std::optional<Instant> next_deadline() const;
