@@ -238,10 +238,10 @@ Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
   member->spare = event.spare;
   member->hosts_rendezvous = event.hosts_rendezvous;
   // A wrong number of a node must not use up the range of the type.
-  if (event.generation <= kMaxGeneration)
+  if (event.generation <= kMostReportedGeneration)
     reported_generation_ = std::max(reported_generation_, event.generation);
   highest_generation_ = std::max(highest_generation_, reported_generation_);
-  if (event.generation > setup_.ended_generation && event.generation <= kMaxGeneration)
+  if (event.generation > setup_.ended_generation && event.generation <= kMostReportedGeneration)
     raise_restart_count(event.restart_count);
   touch(member->id);
   mark_unrecorded(member->name);

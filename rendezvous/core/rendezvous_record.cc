@@ -240,7 +240,7 @@ void Rendezvous::handle_return(const Member& member) {
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
   return restored_generation_ && event.join.generation > *restored_generation_ &&
          event.join.generation > setup_.ended_generation &&
-         event.join.generation <= kMaxGeneration && !recovery_;
+         event.join.generation <= kMostReportedGeneration && !recovery_;
 }
 
 /// Lets the nodes rebuild the newer round, as for a host that knows nothing. Facts that only the

@@ -80,8 +80,9 @@ void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
 /// Whether this host may adopt the node's round: only if it has not made a round itself.
 bool Rendezvous::may_recover(const NodeResumed& event) const {
   return !had_round_ && !complete() && event.join.life != setup_.life &&
-         event.join.last_round >= 0 && event.join.last_round < kMaxGeneration &&
-         event.join.generation > setup_.ended_generation && !event.join.instance.empty() &&
+         event.join.last_round >= 0 && event.join.last_round <= kMostReportedGeneration &&
+         event.join.generation > setup_.ended_generation &&
+         event.join.generation <= kMostReportedGeneration && !event.join.instance.empty() &&
          event.group_rank >= 0 && event.group_rank < event.group_world_size &&
          static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
 }

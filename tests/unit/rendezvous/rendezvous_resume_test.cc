@@ -397,5 +397,31 @@ TEST_CASE_METHOD(ResumeTest,
   CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife))).size() == 3);
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: a generation that leaves no room for more is not believed",
+                 "[unit][rendezvous]") {
+  NodeJoined liar = joiner(1, "a");
+  SECTION("of a node that joins") {
+    liar.generation = GENERATE(as<std::int64_t>{}, kMaxGeneration, kMostReportedGeneration + 1);
+    after({}, liar);
+  }
+  SECTION("of a node that resumes") {
+    NodeResumed resumed = resume(1, "a", 0, kOldLife, 5);
+    resumed.join.generation = kMaxGeneration;
+    CHECK(sent<Rejoin>(after({}, resumed)).contains(1));
+    resumed.join.generation = generation;
+    resumed.join.last_round = kMaxGeneration - 1;
+    CHECK(sent<Rejoin>(after({}, resumed)).contains(1));
+    after({}, liar);
+  }
+  CHECK_FALSE(rendezvous.recovering());
+  after({}, joiner(2, "b"));
+  const auto complete = sent<RoundComplete>(ready(after({}, joiner(3, "c"))));
+  REQUIRE(complete.size() == 3);
+  CHECK(complete.at(1).generation == 1);
+  for (const auto& [id, message] : complete)
+    CHECK(decode_native_message(encode(NativeMessage(message)).substr(kNativeLengthBytes))
+              .has_value());
+}
+
 }  // namespace
 }  // namespace muster::testing
