@@ -70,6 +70,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_limits_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_resume_test.cc
+    unit/rendezvous/rendezvous_return_test.cc
     unit/rendezvous/rendezvous_test.cc
     unit/rendezvous/rendezvous_unseen_test.cc
     unit/rendezvous/run_accounts_test.cc

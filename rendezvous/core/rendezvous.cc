@@ -48,6 +48,7 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   if (!absent_.empty()) also(absent_.begin()->first);
   if (!held_.empty()) also(held_.begin()->first);
   if (recovery_) also(recovery_->deadline);
+  if (returns_ && !outcome_) also(returns_->until);
   return next;
 }
 
@@ -200,6 +201,7 @@ void Rendezvous::on(const NodeJoined& told) {
   member->rejoins.reset();
   const MemberId id = member->id;
   if (of_recovery) cancel_recovery("node " + to_string(event.name) + " has left it");
+  note_return(event);
   update_unseen_workers(event);
   if (!is_new) return join_again(id, event, reconnected);
   if (move_out_if_kept_out(id)) return;
@@ -428,6 +430,7 @@ void Rendezvous::extend_deadlines_after_pause(Duration length) {
   // One pause may be noticed twice: by step(), from a late event, and by the caller.
   if (paused_until_) length = std::min(length, now_ - *paused_until_);
   paused_until_ = now_;
+  if (returns_) returns_->until = std::max(returns_->until, now_ + setup_.lease);
   for (const auto& [id, member] : members_) {
     if (member.join_deadline) set_join_deadline(id, later(*member.join_deadline, length));
     if (!member.resumes) continue;

@@ -309,6 +309,8 @@ class Rendezvous {
   void finish_recovery();
   void adopt_round();
   void cancel_recovery(const std::string& why);
+  void note_return(const NodeJoined& event);
+  std::size_t not_back() const;
   struct Recovery;
   std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
@@ -422,6 +424,14 @@ class Rendezvous {
     std::optional<std::pair<NodeName, std::string>> failure;  // The first one that a node reported.
   };
   std::optional<Recovery> recovery_;
+  /// After a restart of the host, for a short time: nodes that are still on their way back.
+  struct Returns {
+    Instant until{};
+    std::int64_t generation = 0;  // Of the round that was not taken up again.
+    std::size_t world = 0;        // The nodes of that round. 0: members_ has all of them.
+    std::set<std::string> back;   // The instances of those that are back.
+  };
+  std::optional<Returns> returns_;
   std::int64_t generation_ = 0;
   std::int64_t highest_generation_ = 0;    // At least the floor, and what nodes have reported.
   std::int64_t reported_generation_ = 0;   // The highest generation that a node has reported.

@@ -146,6 +146,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   }
   expect_workers(members);
   nobody_is_back_ = true;
+  returns_ = Returns{};
   expect_members(std::max(setup_.first_return, setup_.lease + kReturnSlack));
   changed();
   apply_rules();
@@ -217,6 +218,7 @@ void Rendezvous::restore_round() {
 }
 
 void Rendezvous::expect_members(Duration within) {
+  if (returns_) returns_->until = now_ + within;
   for (auto& [id, member] : members_)
     if (!member.succeeded && !member.connection) set_absent(id, now_ + within);
 }

@@ -207,6 +207,9 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   had_round_ = true;
   spares_step_in_.reset();
   last_world_ = static_cast<std::size_t>(recovery.world);
+  returns_ = Returns{recovery.deadline, recovery.generation, last_world_, {}};
+  for (const auto& [rank, node] : recovery.by_rank)
+    if (const Member* member = known(node.id)) returns_->back.insert(member->instance);
   const auto fatal = count_lost_failure(recovery);
   while (!at(Place::Resuming).empty()) {
     Member* found = known(at(Place::Resuming).begin()->second);
@@ -226,6 +229,19 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   }
   changed();
   if (fatal) end_run(false, fatal->first, why_no_restart(fatal->second));
+}
+
+/// The node may be one of the cancelled round.
+void Rendezvous::note_return(const NodeJoined& event) {
+  if (!returns_ || event.generation == 0 || event.generation < returns_->generation) return;
+  returns_->back.insert(event.instance);
+  changed();
+}
+
+/// The number of nodes of the cancelled round that may still come back.
+std::size_t Rendezvous::not_back() const {
+  if (!returns_ || returns_->back.size() >= returns_->world) return 0;
+  return returns_->world - returns_->back.size();
 }
 
 /// Counts a restart for a failure that a node of the cancelled round had while it could not reach

@@ -30,5 +30,44 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK(state.load().ended.size() == 2);
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare is not back yet",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  hello_resumes(3);
+  NodeJoined spare = joining(3);
+  spare.spare = true;
+  tell(3, spare);
+  tell(1, NodeFinished{{}, 0, true, {}});
+  tell(2, WorkersFailed{{}, 0, "rank 1 exited with 1"});
+  end_turn();
+  REQUIRE_FALSE(service->rendezvous("job")->outcome());  // The spare steps in.
+  begin_recorded();
+  REQUIRE_FALSE(service->rendezvous("job")->outcome());
+  service->time_passed(at(60s));
+  CHECK_FALSE(service->rendezvous("job")->outcome());
+  resume(1, 11, NodeResumed::State::Finished);
+  hello_resumes(12);
+  NodeJoined again = joining(2);
+  again.last_round = 0;
+  again.life = rounds.at(2).life;
+  again.generation = rounds.at(2).generation;
+  tell(12, again);
+  CHECK_FALSE(service->rendezvous("job")->outcome());
+  SECTION("it comes") {
+    hello_resumes(13);
+    tell(13, spare);
+    CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+    return;
+  }
+  SECTION("it does not come") {
+    for (int second = 0; second < 6; ++second) {
+      tell(12, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+    end_turn();
+    CHECK_FALSE(messages<RunEnded>().at(12).succeeded);
+  }
+}
+
 }  // namespace
 }  // namespace muster::testing
