@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -106,6 +107,8 @@ class Rendezvous {
   const std::optional<RunEnded>& outcome() const { return outcome_; }
   /// The run is over, and every node that is left in it knows that: the run id may be used again.
   bool is_reusable() const;
+  /// The run has ended, and the node that joins was in it: it must not begin the run again.
+  bool missed_the_end(const NodeJoined& event) const;
 
   // Views for people: copies, made on request.
   RunStanding run_state() const;
@@ -384,6 +387,8 @@ class Rendezvous {
   int restarts_used_ = 0;
   std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Why the next round is needed.
   std::optional<RunEnded> outcome_;
+  std::set<std::string> at_the_end_;             // The instances of the members when the run ended.
+  std::deque<std::string> lost_agents_;          // The instances of the last nodes that were lost.
   mutable std::optional<std::string> violated_;  // Broken in this event: the run must end.
   std::optional<std::string> broken_;            // The broken invariant that ended the run.
 

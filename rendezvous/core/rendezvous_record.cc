@@ -135,6 +135,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
     recorded_members_.emplace(member.name, member);
     unrecorded_.insert(member.name);
     if (had_round_ && !outcome_) restore_member(member);
+    if (outcome_ && !member.instance.empty()) at_the_end_.insert(member.instance);
   }
   if (draining()) {
     while (!at(Place::Participant).empty())  // The muster nodes had already left the round.
@@ -251,6 +252,7 @@ void Rendezvous::discard_restored_round() {
   restored_generation_.reset();
   awaited_.clear();
   outcome_.reset();
+  at_the_end_.clear();
   closed_ = had_round_ = false;
   move_to(Phase::Gathering);
   std::vector<MemberId> ids;

@@ -334,7 +334,8 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
     effects_.emplace_back(SendNative{from, refusal});
     return false;
   }
-  if (event.last_round < 0 && reusable(run, now)) begin_again(run);
+  const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
+  if (is_new && reusable(run, now)) begin_again(run);
   client.generation = run.generation;
   return true;
 }

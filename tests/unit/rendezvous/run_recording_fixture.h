@@ -42,7 +42,7 @@ struct RecordingTest : RunServiceTest {
   NodeJoined joining(std::uint32_t client, int nodes = 2) {
     NodeJoined joined;
     joined.name = {"host" + std::to_string(client), client, 0};
-    joined.instance = "instance" + std::to_string(client);
+    joined.instance = "instance" + std::to_string(client) + agents;
     joined.run = for_nodes(nodes);
     return joined;
   }
@@ -83,6 +83,7 @@ struct RecordingTest : RunServiceTest {
   }
 
   MemoryState state;
+  std::string agents;  // Changed if the nodes are new agents.
   std::map<std::uint32_t, RoundComplete> rounds;
 };
 

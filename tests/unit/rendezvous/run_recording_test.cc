@@ -143,6 +143,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: an agent that hosts is not the run's
   end_turn();
   CHECK(messages<RunEnded>().at(12).succeeded);
   service->gone({12}, at());
+  agents = " of the new run";
   two_recorded();
   CHECK(rounds.at(1).restart_count == 0);
   CHECK(rounds.at(1).generation > generation);
