@@ -366,7 +366,7 @@ class Rendezvous {
   std::int64_t round_ = 0;
   /// The phase of the round, never Ended: torchrun nodes see it also after the end of the run.
   Phase round_phase_ = Phase::Gathering;
-  std::optional<Instant> prepared_by_;  // The deadline while rank 0 prepares the store.
+  std::optional<Instant> prepared_by_;  // The deadline of rank 0, since it was asked for the store.
   int prepare_failures_ = 0;            // In a row, over several rounds.
   std::optional<StoreAddress> store_;   // The store of the round's workers.
   std::vector<WorkerRanks> workers_;    // By group rank; empty with a torchrun node in the round.

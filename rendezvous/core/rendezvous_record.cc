@@ -213,7 +213,6 @@ void Rendezvous::restore_round() {
     ranked.push_back(member);
   number_workers(ranked);
   may_be_complete_ = preparing();
-  if (preparing()) prepared_by_ = later(now_, setup_.prepare_within);
   for (const Member* member : ranked)
     if (!member->succeeded && !preparing()) awaited_.insert(member->id);
 }

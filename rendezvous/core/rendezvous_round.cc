@@ -198,9 +198,10 @@ void Rendezvous::move_waiting_to_redundancy_list() {
 void Rendezvous::prepare_round() {
   const Member* first = rank_0();
   if (first == nullptr) return violated("a round is prepared that has no rank 0");
+  prepared_by_.reset();
+  if (!first->connection) return;  // Rank 0 gets the message when it comes back.
   prepared_by_ = later(now_, setup_.prepare_within);
-  // If rank 0 is absent, it gets the message when it comes back.
-  if (first->connection) actions_.push_back(PrepareStore{*first->connection, round_});
+  actions_.push_back(PrepareStore{*first->connection, round_});
 }
 
 /// Rank 0 cannot host the workers' store. It is removed, and the others meet in the next round. The

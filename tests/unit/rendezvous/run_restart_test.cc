@@ -69,5 +69,39 @@ TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare
   }
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a prepared round waits as long for its nodes as one that runs",
+                 "[unit][rendezvous]") {
+  for (const std::uint32_t client : {1, 2}) {
+    hello_resumes(client);
+    tell(client, joining(client));
+  }
+  end_turn();
+  begin_recorded();
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+  service->time_passed(at(9min));
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+  SECTION("they come") {
+    for (const std::uint32_t client : {1, 2}) {
+      hello_resumes(10 + client);
+      tell(10 + client, joining(client));
+    }
+    end_turn();
+    CHECK(messages<PrepareStore>().contains(11));
+    for (int seconds = 0; seconds < 30; ++seconds) {
+      for (const std::uint32_t client : {11, 12})
+        tell(client, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+    end_turn();
+    // Rank 0 does not answer.
+    CHECK_THAT(messages<RunEnded>().at(12).why, Catch::Contains("not ready within 30 s"));
+  }
+  SECTION("they do not come") {
+    service->time_passed(at(1min));
+    CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  }
+}
+
 }  // namespace
 }  // namespace muster::testing
