@@ -110,10 +110,11 @@ void NativeParticipant::lose_connection(const std::string& why, Instant since) {
   else
     pause_before_next_try();
   last_error_ = why;
+  if (phase_ == Phase::Finished && !finish_until_)
+    finish_until_ = now_ + options_.settings.read_timeout;
   if (lost_since_) return;
   lost_since_ = since;
   lost_why_ = why;
-  if (phase_ == Phase::Finished) finish_until_ = now_ + options_.settings.read_timeout;
   const auto limit = absence_limit();
   print("lost the rendezvous at " + options_.host_text + " (" + why + "): connecting again" +
         (limit ? " for " + seconds_text_of(*limit) : std::string()) +

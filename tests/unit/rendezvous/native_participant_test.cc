@@ -334,5 +334,18 @@ TEST_CASE_METHOD(ParticipantTest,
   CHECK(has<Participant::Print>(broken));
 }
 
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node that finishes before its resume is answered waits for 60 s",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  REQUIRE(sent<NodeResumed>(connect()).size() == 1);
+  feed(Participant::PartFinished{true, {}});
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(has<Participant::EndJob>(fail_to_connect(*this, 59s, Why::NobodyListens)));
+  CHECK(has<Participant::EndJob>(fail_to_connect(*this, 2s, Why::NobodyListens)));
+}
+
 }  // namespace
 }  // namespace muster::testing
