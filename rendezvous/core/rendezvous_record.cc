@@ -138,10 +138,10 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
     if (outcome_ && !member.instance.empty()) at_the_end_.insert(member.instance);
   }
   if (draining()) {
-    while (!at(Place::Participant).empty())  // The muster nodes had already left the round.
-      set_place(at(Place::Participant).begin()->second, Place::Restarting);
-    for (auto& [id, member] : members_)
+    for (auto& [id, member] : members_) {  // The muster nodes had already left the round.
+      set_place(id, member.succeeded ? Place::Finished : Place::Restarting);
       member.restarted_round = round_;
+    }
   } else if (complete() && !outcome_) {
     restore_round();
   }

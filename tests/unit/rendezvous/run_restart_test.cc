@@ -103,5 +103,33 @@ TEST_CASE_METHOD(RecordingTest,
   }
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: a finished node of a mixed round does not come back",
+                 "[unit][rendezvous]") {
+  const RunRecord record{.settings = {.min_nodes = 2, .max_nodes = 3},
+                         .life = 5,
+                         .round = 3,
+                         .generation = 30,
+                         .highest_generation = 30,
+                         .had_round = true,
+                         .complete = true,
+                         .draining = true,
+                         .last_world = 3};
+  StoredState stored;
+  stored.runs.push_back({"job",
+                         record,
+                         {{.name = {"host1", 1, 0}, .rank = 0, .instance = "instance1"},
+                          {.name = {"host2", 2, 0},
+                           .standing = MemberRecord::Standing::Finished,
+                           .rank = 1,
+                           .instance = "instance2"},
+                          {.name = {"torch", 9, 0}, .rank = 2, .native = false}}});
+  reset({.recorded = true});
+  service->restore(std::move(stored), at());
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  const std::string reason(service->rendezvous("job")->reason());
+  CHECK_THAT(reason, Catch::Contains("to come back: host1_1_0 (was rank 0);"));
+  CHECK_THAT(reason, Catch::Contains("1 has finished"));
+}
+
 }  // namespace
 }  // namespace muster::testing
