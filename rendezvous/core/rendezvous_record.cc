@@ -265,7 +265,8 @@ void Rendezvous::discard_restored_round() {
       erase(id);
       continue;
     }
-    if (!member->native || member->place != Place::Participant) continue;
+    const bool restarts = member->place == Place::Participant || member->place == Place::Restarting;
+    if (!member->native || !restarts) continue;
     set_place(id, Place::Restarting);
     send_rejoin(*member->connection, "other nodes know of a newer round");
   }

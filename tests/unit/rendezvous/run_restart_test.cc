@@ -131,5 +131,36 @@ TEST_CASE_METHOD(RecordingTest, "recording: a finished node of a mixed round doe
   CHECK_THAT(reason, Catch::Contains("1 has finished"));
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: who has been told to restart is not forgotten for a newer round",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11);
+  tell(11, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  end_turn();
+  REQUIRE(messages<RestartRound>().contains(11));
+  resume(2, 12, NodeResumed::State::Running, 3);  // The record is older than this node's round.
+  end_turn();
+  CHECK(messages<Rejoin>().contains(11));
+  NodeJoined again = joining(1);
+  again.last_round = 0;
+  again.life = rounds.at(1).life;
+  again.generation = rounds.at(1).generation;
+  tell(11, again);
+  for (int second = 0; second < 6; ++second) {
+    for (const std::uint32_t client : {11, 12})
+      tell(client, KeptAlive{});
+    service->time_passed(at(1s));
+  }
+  end_turn();
+  REQUIRE(messages<Rejoin>().contains(12));
+  again = joining(2);
+  again.generation = rounds.at(2).generation + 3;
+  tell(12, again);
+  end_turn();
+  CHECK(messages<PrepareStore>().size() == 1);
+}
+
 }  // namespace
 }  // namespace muster::testing
