@@ -238,9 +238,10 @@ void Rendezvous::handle_return(const Member& member) {
 // --- a record that is older than the nodes' knowledge --------------------------------------------
 
 /// Whether the node knows a newer round than the record: the file was restored from a backup, or
-/// could not be written for a while.
+/// could not be written for a while. A node with other settings belongs to another job.
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
-  return restored_generation_ && event.join.generation > *restored_generation_ &&
+  return restored_generation_ && run_ && event.join.run == *run_ &&
+         event.join.generation > *restored_generation_ &&
          event.join.generation > setup_.ended_generation &&
          event.join.generation <= kMostReportedGeneration && !recovery_;
 }

@@ -162,5 +162,21 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK(messages<PrepareStore>().size() == 1);
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: a node with other settings does not end the round",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11);
+  hello_resumes(13);
+  NodeResumed other;
+  other.join = joining(3, 5);
+  other.join.last_round = 3;
+  other.join.generation = rounds.at(1).generation + 3;
+  tell(13, other);
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  end_turn();
+  CHECK(messages<JoinRefused>().at(13).why == JoinRefused::Why::Settings);
+}
+
 }  // namespace
 }  // namespace muster::testing
