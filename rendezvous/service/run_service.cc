@@ -91,6 +91,12 @@ std::string RunService::full() const {
          ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
 }
 
+/// While changes cannot be recorded, no run begins. So the nodes of a forgotten run would be
+/// refused when they come back from an outage of the network.
+bool RunService::may_forget(const Run& run) const {
+  return run.deserted && run.clients.empty() && state_problem_.empty();
+}
+
 /// To be called only for a run without clients.
 void RunService::forget(Run& run) {
   log_forgotten(run);
@@ -192,7 +198,7 @@ void RunService::finish_change(Run& run, Instant now) {
   also(run.turns.next_deadline());
   also(run.repeat_master);
   if (run.notify_pending && !run.waiting.empty()) also(run.notify_at);
-  if (run.deserted && run.clients.empty()) also(*run.deserted + options_.forget_after);
+  if (may_forget(run)) also(*run.deserted + options_.forget_after);
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   run.deadline = next;
@@ -213,7 +219,7 @@ void RunService::time_passed(Time time) {
   for (const std::string& key : due) {
     Run* run = find(key);
     if (run == nullptr) continue;
-    if (run->deserted && run->clients.empty() && time.now - *run->deserted >= options_.forget_after)
+    if (may_forget(*run) && time.now - *run->deserted >= options_.forget_after)
       forget(*run);
     else
       guard(*run, time.now, [&] { tend(*run, time); });

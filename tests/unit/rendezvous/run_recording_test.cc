@@ -408,5 +408,29 @@ TEST_CASE_METHOD(RecordingTest, "recording: muster nodes of a mixed round meet a
   CHECK_THAT(std::string(service->rendezvous("job")->reason()), Catch::Contains("torch_9_0"));
 }
 
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: no run is forgotten that could not begin again for its nodes",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  REQUIRE(turn_ends());
+  service->recorded({.durable = 0, .problem = "disk is full"}, at());
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  service->time_passed(at(1s));
+  service->time_passed(at(61s));
+  CHECK(service->runs() == 1);
+  // A deadline in the past would keep the host busy.
+  CHECK(service->next_deadline().value_or(now + 1s) > now);
+  resume(1, 11);
+  CHECK(messages<Rejoin>().contains(11));
+  service->gone({11}, at());
+  turn_ends();
+  commit();
+  CHECK(service->state_problem().empty());
+  service->time_passed(at(61s));
+  CHECK(service->runs() == 0);
+}
+
 }  // namespace
 }  // namespace muster::testing
