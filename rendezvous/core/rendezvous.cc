@@ -144,7 +144,8 @@ NodeName Rendezvous::name_for(const NodeJoined& event) const {
   return name;
 }
 
-std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const {
+/// `resumes`: the node is in the round that is being taken up again. It may go on in a closed run.
+std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool resumes) const {
   using Why = JoinRefused::Why;
   const std::string who = to_string(event.name);
   const auto refuse = [&](Why why, std::string text) {
@@ -155,7 +156,7 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
                                     std::to_string(event.protocol_version) +
                                     "), the rendezvous speaks protocol " +
                                     std::to_string(kNativeProtocolVersion));
-  if (closed_)
+  if (closed_ && !resumes)
     return refuse(Why::Closed,
                   "the run is over" +
                       (outcome_ && !outcome_->why.empty() ? ": " + outcome_->why : std::string()));

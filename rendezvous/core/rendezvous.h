@@ -199,7 +199,7 @@ class Rendezvous {
   void on(const RendezvousTimePassed& event);
   void on(const OperatorAsked& event);
   NodeName name_for(const NodeJoined& event) const;
-  std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
+  std::optional<JoinRefused> refusal_of(const NodeJoined& event, bool resumes = false) const;
   Member* register_member(const NodeJoined& event);
   void raise_restart_count(int told);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);

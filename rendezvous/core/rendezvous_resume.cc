@@ -33,7 +33,8 @@ void Rendezvous::on(const NodeResumed& event) {
     touch(member->id);
     return resume_member(*member, event);
   }
-  if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
+  if (auto refusal = refusal_of(join, same_recovery(event)))
+    return actions_.push_back(*std::move(refusal));
   if (may_recover(event)) return recover(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
   send_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
@@ -186,6 +187,7 @@ void Rendezvous::adopt_round() {
     if (numbered) workers_.push_back(*node.workers);
     if (member->connection)
       actions_.push_back(Resumed{*member->connection, round_, generation_, setup_.life});
+    if (member->connection && closed_) actions_.push_back(RunClosed{*member->connection});
   }
   if (!numbered) workers_.clear();
   changed();
@@ -228,7 +230,8 @@ void Rendezvous::cancel_recovery(const std::string& why) {
                                           why);
   }
   changed();
-  if (fatal) end_run(false, fatal->first, why_no_restart(fatal->second));
+  if (fatal) return end_run(false, fatal->first, why_no_restart(fatal->second));
+  if (closed_) end_run(false, std::nullopt, why + "; the run is closed, so nobody can restart");
 }
 
 /// The node may be one of the cancelled round.

@@ -82,5 +82,29 @@ TEST_CASE_METHOD(ReturnTest, "return: the next round waits for the nodes that ar
   }
 }
 
+TEST_CASE_METHOD(ReturnTest, "return: a run that is closed meanwhile goes on with its round",
+                 "[unit][rendezvous]") {
+  after({}, resume(1, "a", 0, kOldLife, 5));
+  const WallTime wall{1'790'000'000'000'000};
+  const RendezvousState seen = rendezvous.render(now, wall);
+  RendezvousState closed = seen;
+  closed.closed = true;
+  rendezvous.propose({{9}, seen, closed}, now, wall);
+  REQUIRE(rendezvous.closed());
+  CHECK(rendezvous.recovering());
+  SECTION("all are back") {
+    after({}, resume(2, "b", 1, kOldLife, 5));
+    const auto all = after({}, resume(3, "c", 2, kOldLife, 5));
+    CHECK(sent<Resumed>(all).size() == 3);
+    CHECK(sent<RunClosed>(all).size() == 3);
+    CHECK(pass(10s, {1, 2, 3}).empty());
+    CHECK_FALSE(rendezvous.outcome());
+  }
+  SECTION("one is missing: there is no further round") {
+    CHECK_THAT(sent<RunEnded>(pass(7s, {1})).at(1).why, Catch::Contains("the run is closed"));
+  }
+  CHECK(sent<JoinRefused>(after({}, joiner(4, "d"))).size() == 1);
+}
+
 }  // namespace
 }  // namespace muster::testing
