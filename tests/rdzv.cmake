@@ -70,6 +70,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_limits_test.cc
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_resume_test.cc
+    unit/rendezvous/rendezvous_return_test.cc
     unit/rendezvous/rendezvous_test.cc
     unit/rendezvous/rendezvous_unseen_test.cc
     unit/rendezvous/run_accounts_test.cc
@@ -78,6 +79,8 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/run_phase_test.cc
     unit/rendezvous/run_record_test.cc
     unit/rendezvous/run_recording_test.cc
+    unit/rendezvous/run_restart_test.cc
+    unit/rendezvous/run_service_end_test.cc
     unit/rendezvous/run_service_faults_test.cc
     unit/rendezvous/run_service_mixed_test.cc
     unit/rendezvous/run_service_test.cc

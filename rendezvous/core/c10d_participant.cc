@@ -80,14 +80,16 @@ void C10dParticipant::update_lacking_since(const RendezvousState& state, Instant
 }
 
 /// Whether this node must not join now because of --spare or --scale-policy. On the redundancy list
-/// it makes no other node restart. A node that has been in a round joins the next one.
+/// it makes no other node restart. A node that has been in a round joins the next one, and a node
+/// that has left a complete round must make the others restart: they miss its workers.
 bool C10dParticipant::holds_back(const RendezvousState& state, Instant now) const {
   const ScalePolicy policy = settings_.run.scale_policy;
   const bool first_round = state.round == 0 && !state.complete;
   const bool only_replaces = settings_.spare || (policy == ScalePolicy::Never && !first_round);
   if (only_replaces && !took_part_)
     return !lacking_since_ || now - *lacking_since_ < settings_.run.last_call_timeout;
-  return state.complete && policy != ScalePolicy::Now;
+  const bool is_missed = left_round_ == state.round;
+  return state.complete && policy != ScalePolicy::Now && !is_missed;
 }
 
 void C10dParticipant::observe(const RendezvousState& seen, Instant now, WallTime wall) {
@@ -255,6 +257,7 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
   if (state.complete && participant) {
     auto ready = round_of(state);
     if (!ready) {  // Others left before this node read the state: the world size is unknown.
+      left_round_ = state.round;
       remove_everywhere(state, name_);
       participant_left(state);
       return WriteState{std::move(state)};
@@ -262,6 +265,7 @@ C10dStep C10dParticipant::step_join(RendezvousState state, Instant now, WallTime
     if (move_waiting_to_redundancy_list(state)) return WriteState{std::move(state)};
     goal_ = Goal::Stay;
     took_part_ = true;
+    left_round_.reset();
     round_seen_by_all_ = false;
     ready_at_ = now;
     round_ = state.round;
@@ -282,6 +286,7 @@ std::optional<C10dStep> C10dParticipant::step_leave_first(RendezvousState& state
   }
   if (state.complete && !round_seen_by_all_ && now < ready_at_ + kAllHaveReadState)
     return CheckLater{};
+  if (state.complete) left_round_ = state.round;
   state.participants.erase(name_);
   state.last_heartbeats.erase(name_);
   participant_left(state);

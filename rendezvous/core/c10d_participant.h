@@ -126,8 +126,9 @@ class C10dParticipant {
   bool leave_first_ = false;
   bool round_seen_by_all_ = true;
   bool was_spare_ = false;
-  bool took_part_ = false;                // This node has been in a complete round.
-  std::optional<Instant> lacking_since_;  // Since when fewer than the minimum have joined.
+  bool took_part_ = false;                  // This node has been in a complete round.
+  std::optional<std::int64_t> left_round_;  // The complete round that this node has left last.
+  std::optional<Instant> lacking_since_;    // Since when fewer than the minimum have joined.
   bool closed_while_member_ = false;
   Instant ready_at_{};
   std::int64_t round_ = 0;  // The round of this node.

@@ -48,6 +48,7 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   if (!absent_.empty()) also(absent_.begin()->first);
   if (!held_.empty()) also(held_.begin()->first);
   if (recovery_) also(recovery_->deadline);
+  if (returns_ && !outcome_) also(returns_->until);
   return next;
 }
 
@@ -143,7 +144,8 @@ NodeName Rendezvous::name_for(const NodeJoined& event) const {
   return name;
 }
 
-std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const {
+/// `resumes`: the node is in the round that is being taken up again. It may go on in a closed run.
+std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool resumes) const {
   using Why = JoinRefused::Why;
   const std::string who = to_string(event.name);
   const auto refuse = [&](Why why, std::string text) {
@@ -154,7 +156,7 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event) const
                                     std::to_string(event.protocol_version) +
                                     "), the rendezvous speaks protocol " +
                                     std::to_string(kNativeProtocolVersion));
-  if (closed_)
+  if (closed_ && !resumes)
     return refuse(Why::Closed,
                   "the run is over" +
                       (outcome_ && !outcome_->why.empty() ? ": " + outcome_->why : std::string()));
@@ -188,6 +190,11 @@ void Rendezvous::on(const NodeJoined& told) {
   NodeJoined event = told;
   event.name = name_for(told);
   if (told.life != 0 && setup_.life != 0 && told.life != setup_.life) event.last_round = -1;
+  if (missed_the_end(event)) {
+    RunEnded message = *outcome_;
+    message.to = event.from;
+    return actions_.push_back(std::move(message));
+  }
   if (auto refusal = refusal_of(event)) return actions_.push_back(*std::move(refusal));
   const bool of_recovery =
       recovery_ && told.generation == recovery_->generation && told.last_round == recovery_->round;
@@ -200,6 +207,7 @@ void Rendezvous::on(const NodeJoined& told) {
   member->rejoins.reset();
   const MemberId id = member->id;
   if (of_recovery) cancel_recovery("node " + to_string(event.name) + " has left it");
+  note_return(event);
   update_unseen_workers(event);
   if (!is_new) return join_again(id, event, reconnected);
   if (move_out_if_kept_out(id)) return;
@@ -238,10 +246,10 @@ Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
   member->spare = event.spare;
   member->hosts_rendezvous = event.hosts_rendezvous;
   // A wrong number of a node must not use up the range of the type.
-  if (event.generation <= kMaxGeneration)
+  if (event.generation <= kMostReportedGeneration)
     reported_generation_ = std::max(reported_generation_, event.generation);
   highest_generation_ = std::max(highest_generation_, reported_generation_);
-  if (event.generation > setup_.ended_generation && event.generation <= kMaxGeneration)
+  if (event.generation > setup_.ended_generation && event.generation <= kMostReportedGeneration)
     raise_restart_count(event.restart_count);
   touch(member->id);
   mark_unrecorded(member->name);
@@ -428,6 +436,7 @@ void Rendezvous::extend_deadlines_after_pause(Duration length) {
   // One pause may be noticed twice: by step(), from a late event, and by the caller.
   if (paused_until_) length = std::min(length, now_ - *paused_until_);
   paused_until_ = now_;
+  if (returns_) returns_->until = std::max(returns_->until, now_ + setup_.lease);
   for (const auto& [id, member] : members_) {
     if (member.join_deadline) set_join_deadline(id, later(*member.join_deadline, length));
     if (!member.resumes) continue;

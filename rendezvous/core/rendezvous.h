@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
 #include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/core/rendezvous_setup.h"
 #include "rendezvous/core/run_phase.h"
 #include "rendezvous/core/run_record.h"
 #include "rendezvous/core/run_view.h"
@@ -33,48 +35,6 @@ namespace muster {
 namespace testing {
 struct RendezvousBreaker;
 }
-
-/// The parameters of a rendezvous, which the host knows when the run begins.
-struct RendezvousSetup {
-  /// Empty: the settings of the first muster node apply. Until that node joins, the torchrun nodes
-  /// run the rendezvous by their own rules.
-  std::optional<RunSettings> run;
-  Duration lease = std::chrono::seconds(5);                // For muster nodes.
-  Duration keep_alive_interval = std::chrono::seconds(5);  // For torchrun nodes.
-  /// A torchrun node that is silent for so long is lost: keep-alive interval × attempts.
-  Duration dead_after = std::chrono::seconds(15);
-  /// Identifies this rendezvous. It must differ from the life of the rendezvous before it, because
-  /// both count rounds from 0. 0: unknown.
-  std::int64_t life = 0;
-  /// How long a member that can resume may be without a connection after its connection was closed.
-  Duration closed_grace = std::chrono::milliseconds(500);
-  /// The generation of every round is above this.
-  std::int64_t generation_floor = 0;
-  /// Rounds up to this generation belonged to an earlier run of this name, which has ended. Nodes
-  /// of such rounds cannot resume.
-  std::int64_t ended_generation = 0;
-  std::size_t members = kMaxMembers;  // Nodes of either kind; further joins are refused.
-  /// The time for rank 0 to report the address of the workers' store. After that another muster
-  /// node becomes rank 0.
-  Duration prepare_within = std::chrono::seconds(30);
-  /// Whether the caller records the changes that take_changes() returns.
-  bool recorded = false;
-  /// How long a host that begins with a record waits for the first node of the run: the network may
-  /// be up later than the host.
-  Duration first_return = std::chrono::minutes(10);
-};
-
-enum class ProposalVerdict {
-  Accepted,  // The state is now the proposed one.
-  Merged,    // The operation was applied to a newer state than the writer saw: reply with that.
-  Lost,      // Nothing was changed: reply with the current state when it is the client's turn.
-  Refused,   // The proposal is not valid, or uses a muster node's name: it must not be retried.
-};
-struct ProposalResult {
-  ProposalVerdict verdict = ProposalVerdict::Lost;
-  std::string refusal;  // The reason, if the verdict is Refused.
-  RendezvousActions actions;
-};
 
 class Rendezvous {
  public:
@@ -147,6 +107,8 @@ class Rendezvous {
   const std::optional<RunEnded>& outcome() const { return outcome_; }
   /// The run is over, and every node that is left in it knows that: the run id may be used again.
   bool is_reusable() const;
+  /// The run has ended, and the node that joins was in it: it must not begin the run again.
+  bool missed_the_end(const NodeJoined& event) const;
 
   // Views for people: copies, made on request.
   RunStanding run_state() const;
@@ -237,7 +199,7 @@ class Rendezvous {
   void on(const RendezvousTimePassed& event);
   void on(const OperatorAsked& event);
   NodeName name_for(const NodeJoined& event) const;
-  std::optional<JoinRefused> refusal_of(const NodeJoined& event) const;
+  std::optional<JoinRefused> refusal_of(const NodeJoined& event, bool resumes = false) const;
   Member* register_member(const NodeJoined& event);
   void raise_restart_count(int told);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
@@ -350,6 +312,8 @@ class Rendezvous {
   void finish_recovery();
   void adopt_round();
   void cancel_recovery(const std::string& why);
+  void note_return(const NodeJoined& event);
+  std::size_t not_back() const;
   struct Recovery;
   std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
@@ -402,7 +366,7 @@ class Rendezvous {
   std::int64_t round_ = 0;
   /// The phase of the round, never Ended: torchrun nodes see it also after the end of the run.
   Phase round_phase_ = Phase::Gathering;
-  std::optional<Instant> prepared_by_;  // The deadline while rank 0 prepares the store.
+  std::optional<Instant> prepared_by_;  // The deadline of rank 0, since it was asked for the store.
   int prepare_failures_ = 0;            // In a row, over several rounds.
   std::optional<StoreAddress> store_;   // The store of the round's workers.
   std::vector<WorkerRanks> workers_;    // By group rank; empty with a torchrun node in the round.
@@ -423,6 +387,8 @@ class Rendezvous {
   int restarts_used_ = 0;
   std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Why the next round is needed.
   std::optional<RunEnded> outcome_;
+  std::set<std::string> at_the_end_;             // The instances of the members when the run ended.
+  std::deque<std::string> lost_agents_;          // The instances of the last nodes that were lost.
   mutable std::optional<std::string> violated_;  // Broken in this event: the run must end.
   std::optional<std::string> broken_;            // The broken invariant that ended the run.
 
@@ -463,6 +429,14 @@ class Rendezvous {
     std::optional<std::pair<NodeName, std::string>> failure;  // The first one that a node reported.
   };
   std::optional<Recovery> recovery_;
+  /// After a restart of the host, for a short time: nodes that are still on their way back.
+  struct Returns {
+    Instant until{};
+    std::int64_t generation = 0;  // Of the round that was not taken up again.
+    std::size_t world = 0;        // The nodes of that round. 0: members_ has all of them.
+    std::set<std::string> back;   // The instances of those that are back.
+  };
+  std::optional<Returns> returns_;
   std::int64_t generation_ = 0;
   std::int64_t highest_generation_ = 0;    // At least the floor, and what nodes have reported.
   std::int64_t reported_generation_ = 0;   // The highest generation that a node has reported.

@@ -320,6 +320,8 @@ void Rendezvous::closed_by_torch() {
   std::vector<MemberId> outside;
   for (const auto& [id, member] : members_) {
     if (!member.native || member.succeeded) continue;
+    // The round of resuming nodes may go on: adopt_round() sends RunClosed later.
+    if (member.place == Place::Resuming) continue;
     const bool in_round = member.place == Place::Participant && complete();
     if (!in_round) outside.push_back(id);
     // A node that does not know its rank yet would give up: announce_round() sends RunClosed later.

@@ -17,8 +17,11 @@ namespace muster {
 
 /// Increased when an older muster cannot understand the messages of a newer one.
 inline constexpr int kNativeProtocolVersion = 1;
-/// A higher generation from a node is ignored: the numbers must suffice for the whole run.
+/// No generation is higher: messages and records with a higher one are not valid.
 inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 52;
+/// A higher generation, or number of a round, from a node is ignored: the numbers above it must
+/// suffice for the whole run.
+inline constexpr std::int64_t kMostReportedGeneration = kMaxGeneration / 2;
 
 /// The address of the store through which the workers of a round meet.
 struct StoreAddress {

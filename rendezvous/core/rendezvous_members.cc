@@ -135,6 +135,10 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     member.connection.reset();
     return;
   }
+  if (cause == RestartCause::NodeLost && !member.instance.empty() && !outcome_) {
+    lost_agents_.push_back(member.instance);
+    if (lost_agents_.size() > kMaxLostAgents) lost_agents_.pop_front();
+  }
   // After the end of the run a lost node is not counted: nodes may go then.
   if (lost && cause == RestartCause::NodeLost && !preparing() && !outcome_) {
     damping_.lost(member.instance, now_);
@@ -153,6 +157,13 @@ bool Rendezvous::is_reusable() const {
            const Member& member = entry.second;
            return member.native && (outcome_ || !member.connection);
          });
+}
+
+// A node that has been in a round has a generation.
+bool Rendezvous::missed_the_end(const NodeJoined& event) const {
+  return outcome_ && (event.generation > 0 || at_the_end_.contains(event.instance) ||
+                      std::find(lost_agents_.begin(), lost_agents_.end(), event.instance) !=
+                          lost_agents_.end());
 }
 
 const NodeName* Rendezvous::torchrun_leader() const {

@@ -86,6 +86,8 @@ std::string Rendezvous::make_gathering_reason() const {
   if (!missing.empty()) text += "; to come back: " + missing.text();
   for (const Lost& node : lost_)
     if (!by_name_.contains(node.name)) lost.add(node.name, was_rank(node.rank));
+  if (not_back() > 0)
+    text += "; not back yet since the host was started again: " + std::to_string(not_back());
   const auto coming = taken + expected();
   const auto least = run_ ? static_cast<std::size_t>(run_->min_nodes) : std::size_t{0};
   if (coming < least) {

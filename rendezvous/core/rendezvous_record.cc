@@ -135,17 +135,19 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
     recorded_members_.emplace(member.name, member);
     unrecorded_.insert(member.name);
     if (had_round_ && !outcome_) restore_member(member);
+    if (outcome_ && !member.instance.empty()) at_the_end_.insert(member.instance);
   }
   if (draining()) {
-    while (!at(Place::Participant).empty())  // The muster nodes had already left the round.
-      set_place(at(Place::Participant).begin()->second, Place::Restarting);
-    for (auto& [id, member] : members_)
+    for (auto& [id, member] : members_) {  // The muster nodes had already left the round.
+      set_place(id, member.succeeded ? Place::Finished : Place::Restarting);
       member.restarted_round = round_;
+    }
   } else if (complete() && !outcome_) {
     restore_round();
   }
   expect_workers(members);
   nobody_is_back_ = true;
+  returns_ = Returns{};
   expect_members(std::max(setup_.first_return, setup_.lease + kReturnSlack));
   changed();
   apply_rules();
@@ -211,12 +213,12 @@ void Rendezvous::restore_round() {
     ranked.push_back(member);
   number_workers(ranked);
   may_be_complete_ = preparing();
-  if (preparing()) prepared_by_ = later(now_, setup_.prepare_within);
   for (const Member* member : ranked)
     if (!member->succeeded && !preparing()) awaited_.insert(member->id);
 }
 
 void Rendezvous::expect_members(Duration within) {
+  if (returns_) returns_->until = now_ + within;
   for (auto& [id, member] : members_)
     if (!member.succeeded && !member.connection) set_absent(id, now_ + within);
 }
@@ -236,11 +238,12 @@ void Rendezvous::handle_return(const Member& member) {
 // --- a record that is older than the nodes' knowledge --------------------------------------------
 
 /// Whether the node knows a newer round than the record: the file was restored from a backup, or
-/// could not be written for a while.
+/// could not be written for a while. A node with other settings belongs to another job.
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
-  return restored_generation_ && event.join.generation > *restored_generation_ &&
+  return restored_generation_ && run_ && event.join.run == *run_ &&
+         event.join.generation > *restored_generation_ &&
          event.join.generation > setup_.ended_generation &&
-         event.join.generation <= kMaxGeneration && !recovery_;
+         event.join.generation <= kMostReportedGeneration && !recovery_;
 }
 
 /// Lets the nodes rebuild the newer round, as for a host that knows nothing. Facts that only the
@@ -249,6 +252,7 @@ void Rendezvous::discard_restored_round() {
   restored_generation_.reset();
   awaited_.clear();
   outcome_.reset();
+  at_the_end_.clear();
   closed_ = had_round_ = false;
   move_to(Phase::Gathering);
   std::vector<MemberId> ids;
@@ -262,7 +266,8 @@ void Rendezvous::discard_restored_round() {
       erase(id);
       continue;
     }
-    if (!member->native || member->place != Place::Participant) continue;
+    const bool restarts = member->place == Place::Participant || member->place == Place::Restarting;
+    if (!member->native || !restarts) continue;
     set_place(id, Place::Restarting);
     send_rejoin(*member->connection, "other nodes know of a newer round");
   }

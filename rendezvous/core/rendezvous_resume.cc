@@ -33,7 +33,8 @@ void Rendezvous::on(const NodeResumed& event) {
     touch(member->id);
     return resume_member(*member, event);
   }
-  if (auto refusal = refusal_of(join)) return actions_.push_back(*std::move(refusal));
+  if (auto refusal = refusal_of(join, same_recovery(event)))
+    return actions_.push_back(*std::move(refusal));
   if (may_recover(event)) return recover(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
   send_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
@@ -80,8 +81,9 @@ void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
 /// Whether this host may adopt the node's round: only if it has not made a round itself.
 bool Rendezvous::may_recover(const NodeResumed& event) const {
   return !had_round_ && !complete() && event.join.life != setup_.life &&
-         event.join.last_round >= 0 && event.join.last_round < kMaxGeneration &&
-         event.join.generation > setup_.ended_generation && !event.join.instance.empty() &&
+         event.join.last_round >= 0 && event.join.last_round <= kMostReportedGeneration &&
+         event.join.generation > setup_.ended_generation &&
+         event.join.generation <= kMostReportedGeneration && !event.join.instance.empty() &&
          event.group_rank >= 0 && event.group_rank < event.group_world_size &&
          static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
 }
@@ -185,6 +187,7 @@ void Rendezvous::adopt_round() {
     if (numbered) workers_.push_back(*node.workers);
     if (member->connection)
       actions_.push_back(Resumed{*member->connection, round_, generation_, setup_.life});
+    if (member->connection && closed_) actions_.push_back(RunClosed{*member->connection});
   }
   if (!numbered) workers_.clear();
   changed();
@@ -206,6 +209,9 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   had_round_ = true;
   spares_step_in_.reset();
   last_world_ = static_cast<std::size_t>(recovery.world);
+  returns_ = Returns{recovery.deadline, recovery.generation, last_world_, {}};
+  for (const auto& [rank, node] : recovery.by_rank)
+    if (const Member* member = known(node.id)) returns_->back.insert(member->instance);
   const auto fatal = count_lost_failure(recovery);
   while (!at(Place::Resuming).empty()) {
     Member* found = known(at(Place::Resuming).begin()->second);
@@ -224,7 +230,21 @@ void Rendezvous::cancel_recovery(const std::string& why) {
                                           why);
   }
   changed();
-  if (fatal) end_run(false, fatal->first, why_no_restart(fatal->second));
+  if (fatal) return end_run(false, fatal->first, why_no_restart(fatal->second));
+  if (closed_) end_run(false, std::nullopt, why + "; the run is closed, so nobody can restart");
+}
+
+/// The node may be one of the cancelled round.
+void Rendezvous::note_return(const NodeJoined& event) {
+  if (!returns_ || event.generation == 0 || event.generation < returns_->generation) return;
+  returns_->back.insert(event.instance);
+  changed();
+}
+
+/// The number of nodes of the cancelled round that may still come back.
+std::size_t Rendezvous::not_back() const {
+  if (!returns_ || returns_->back.size() >= returns_->world) return 0;
+  return returns_->world - returns_->back.size();
 }
 
 /// Counts a restart for a failure that a node of the cancelled round had while it could not reach

@@ -8,6 +8,10 @@
 namespace muster {
 
 void Rendezvous::apply_rules() {
+  if (returns_ && returns_->until <= now_) {
+    returns_.reset();
+    changed();
+  }
   while (!outcome_ &&
          (complete() ? apply_rules_to_complete_round() : apply_rules_while_gathering())) {
   }
@@ -104,7 +108,7 @@ bool Rendezvous::admit_spare() {
 /// The number of nodes that are alive and about to join this round.
 std::size_t Rendezvous::expected() const {
   return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) +
-         count(Place::Resuming) + torch_redundant_;
+         count(Place::Resuming) + not_back() + torch_redundant_;
 }
 
 /// Nodes that only replace others are admitted up to this number of participants.
@@ -161,6 +165,7 @@ void Rendezvous::complete_round() {
   if (run_ && ids.size() >= static_cast<std::size_t>(run_->max_nodes))
     move_waiting_to_redundancy_list();
   unseen_.clear();
+  returns_.reset();
   move_to(Phase::Preparing);
   may_be_complete_ = false;
   had_round_ = true;
@@ -193,9 +198,10 @@ void Rendezvous::move_waiting_to_redundancy_list() {
 void Rendezvous::prepare_round() {
   const Member* first = rank_0();
   if (first == nullptr) return violated("a round is prepared that has no rank 0");
+  prepared_by_.reset();
+  if (!first->connection) return;  // Rank 0 gets the message when it comes back.
   prepared_by_ = later(now_, setup_.prepare_within);
-  // If rank 0 is absent, it gets the message when it comes back.
-  if (first->connection) actions_.push_back(PrepareStore{*first->connection, round_});
+  actions_.push_back(PrepareStore{*first->connection, round_});
 }
 
 /// Rank 0 cannot host the workers' store. It is removed, and the others meet in the next round. The
@@ -313,6 +319,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   spares_step_in_.reset();
   for (auto& [id, member] : members_) {
     set_join_deadline(id, std::nullopt);
+    if (!member.instance.empty()) at_the_end_.insert(member.instance);
     if (!member.connection) continue;
     if (member.waits == Waits::AtExit)
       actions_.push_back(ReleaseFromExitBarrier{*member.connection});
@@ -333,9 +340,11 @@ void Rendezvous::end_if_finished() {
 }
 
 /// Nodes that have finished will not come back, so a further round needs enough other members. The
-/// run does not wait for newcomers then: it does not know of any.
+/// run does not wait for newcomers then: it does not know of any. But just after a restart of the
+/// host this machine may not know yet of nodes and spares that are on their way back.
 void Rendezvous::end_if_hopeless() {
-  if (succeeded_ == 0 || outcome_ || !run_ || recovery_ || (complete() && !draining())) return;
+  if (succeeded_ == 0 || outcome_ || !run_ || (complete() && !draining())) return;
+  if (recovery_ || returns_) return;
   const std::size_t left = members_.size() - succeeded_;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && lost_.empty()) return end_run(true, std::nullopt, "every node has finished");

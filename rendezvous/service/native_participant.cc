@@ -56,7 +56,6 @@ void NativeParticipant::ask_to_join() {
   join.life = last_life_;
   join.generation = generation_;
   join.restart_count = restart_count_;
-  lost_since_.reset();
   exchange_.reset();  // This join tells the host that no workers start here for the old exchange.
   send(std::move(join));
 }
@@ -156,6 +155,7 @@ void NativeParticipant::on(const ExitBarrierLeft&) {
 void NativeParticipant::on(const MessageReceived& event) {
   heard_ = now_;
   std::visit([this](const auto& message) { handle(message); }, event.message);
+  note_answer();
 }
 
 void NativeParticipant::handle(const NativeRefused& message) {
@@ -224,8 +224,6 @@ void NativeParticipant::handle(const Resumed& message) {
   print("the rendezvous at " + options_.host_text + " is back: round " +
             std::to_string(round_.round) + " goes on",
         false);
-  lost_since_.reset();
-  finish_until_.reset();
   if (phase_ == Phase::Finished)
     send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
   else if (!failure_.empty())
@@ -237,7 +235,6 @@ void NativeParticipant::handle(const Rejoin& message) {
   resuming_ = false;
   record_round(message.round, message.life, message.restart_count);
   exchange_.reset();
-  lost_since_.reset();
   end_round(message.why);
 }
 

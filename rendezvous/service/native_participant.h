@@ -162,6 +162,8 @@ class NativeParticipant {
   Duration lease() const { return lease_; }
 
  private:
+  static constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
+
   void on(const JoinAsked& event);
   void on(const WorkersHaveFailed& event);
   void on(const PartFinished& event);
@@ -202,6 +204,8 @@ class NativeParticipant {
   void record_round(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
   void end_round(const std::string& why);
+  void note_answer();
+  void pause_before_next_try();
   void lose_connection(const std::string& why, Instant since);
   void forgive_pause(Duration length);
   void keep_link();
@@ -232,11 +236,12 @@ class NativeParticipant {
   bool up_ = false;
   bool connecting_ = false;
   bool resuming_ = false;  // The host has not answered this node's resume yet.
+  bool answered_ = false;  // The host has sent more than the welcome on this connection.
   NativeWelcome welcome_;  // The latest one.
   Duration lease_;         // The host's lease, or this node's if that is shorter.
   bool lease_logged_ = false;
   std::optional<Instant> next_try_;
-  Duration pause_{};
+  Duration pause_ = kPauseFirst;  // Before the next try, unless that one follows at once.
   Instant keep_alive_at_{};
   Instant heard_{};                    // When the host last sent something.
   std::optional<Instant> refused_;     // When the host's machine last refused a connection.

@@ -9,7 +9,6 @@ namespace muster {
 namespace {
 
 constexpr int kKeepAlivesPerLease = 3;
-constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
 constexpr Duration kPauseMost = std::chrono::seconds(2);
 constexpr Duration kProbeLeast = std::chrono::milliseconds(100);
 constexpr Duration kProbeMost = std::chrono::milliseconds(500);
@@ -58,7 +57,7 @@ void NativeParticipant::on(const Connected& event) {
   welcome_ = event.welcome;
   heard_ = now_;
   refused_.reset();
-  pause_ = kPauseFirst;
+  answered_ = false;
   learn_lease();
   keep_alive_at_ = now_ + lease_ / kKeepAlivesPerLease;
   const bool tells = !failure_.empty();
@@ -88,15 +87,34 @@ void NativeParticipant::on(const ConnectionBroke& event) {
   if (up_) lose_connection(event.why, now_);
 }
 
+/// The host has answered more than the welcome: this connection works.
+void NativeParticipant::note_answer() {
+  answered_ = true;
+  pause_ = kPauseFirst;
+  if (resuming_) return;
+  lost_since_.reset();
+  finish_until_.reset();
+}
+
+/// The next try comes after a pause, and later ones after longer pauses.
+void NativeParticipant::pause_before_next_try() {
+  const Duration most = std::min(kPauseMost, lease_ / 2);
+  next_try_ = now_ + jittered(std::min(pause_, most));
+  pause_ = std::min(2 * pause_, most);
+}
+
 void NativeParticipant::lose_connection(const std::string& why, Instant since) {
   up_ = resuming_ = false;
-  next_try_ = now_;
-  pause_ = kPauseFirst;
+  if (answered_)
+    next_try_ = now_;
+  else
+    pause_before_next_try();
   last_error_ = why;
+  if (phase_ == Phase::Finished && !finish_until_)
+    finish_until_ = now_ + options_.settings.read_timeout;
   if (lost_since_) return;
   lost_since_ = since;
   lost_why_ = why;
-  if (phase_ == Phase::Finished) finish_until_ = now_ + options_.settings.read_timeout;
   const auto limit = absence_limit();
   print("lost the rendezvous at " + options_.host_text + " (" + why + "): connecting again" +
         (limit ? " for " + seconds_text_of(*limit) : std::string()) +
@@ -106,9 +124,7 @@ void NativeParticipant::lose_connection(const std::string& why, Instant since) {
 void NativeParticipant::on(const ConnectFailed& event) {
   connecting_ = false;
   last_error_ = event.text;
-  const Duration most = std::min(kPauseMost, lease_ / 2);
-  next_try_ = now_ + jittered(std::min(pause_, most));
-  pause_ = std::min(2 * pause_, most);
+  pause_before_next_try();
   if (event.why == ConnectFailed::Why::NobodyListens) {
     // The refusal counts only within a lease of the earlier evidence: after a longer silence
     // another round may have begun before the host's process ended.

@@ -46,6 +46,11 @@ void NodeReports::add(const std::string& node, NodeReport report, Instant now) {
   latest_[node] = std::make_shared<const ReportView>(std::move(view));
 }
 
+void NodeReports::add_failure(const std::string& node, FailureReport failure) {
+  if (total_ + size_of(failure) > kMaxReportBytes) drop_texts(failure);
+  keep(node, failure);
+}
+
 /// Keeps a failure report. A node reports the same failure again, with more details, after it has
 /// read its workers' error files: the later report replaces the earlier one. If there are too many,
 /// the second oldest is dropped, because people ask for the oldest.

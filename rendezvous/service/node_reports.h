@@ -36,6 +36,8 @@ class NodeReports {
 
   /// `node`: the name of a member.
   void add(const std::string& node, NodeReport report, Instant now);
+  /// `node` may have left the run.
+  void add_failure(const std::string& node, FailureReport failure);
   /// The node has left the run. Its failure reports are kept.
   void remove(std::string_view node);
   void clear();

@@ -9,9 +9,14 @@ namespace muster {
 
 void RunService::receive(ConnectionId from, Client& client, NodeReport report, Instant now) {
   if (!client.reports.admit(now)) return;
+  NodeReports& reports = client.run->reports;
+  if (const NodeName* name = client.run->rendezvous->name_of(from)) {
+    client.node = to_string(*name);
+    return reports.add(client.node, std::move(report), now);
+  }
   // A node that has ended is not a member any more, but may still report why.
-  if (const NodeName* name = client.run->rendezvous->name_of(from)) client.node = to_string(*name);
-  if (!client.node.empty()) client.run->reports.add(client.node, std::move(report), now);
+  if (!client.node.empty() && report.failure)
+    reports.add_failure(client.node, *std::move(report.failure));
 }
 
 void RunService::receive(ConnectionId from, const Client& client, NodeAnswered answered) {

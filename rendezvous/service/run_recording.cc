@@ -50,9 +50,12 @@ void RunService::recorded(const StateReport& report, Time time) {
   if (!report.problem.empty()) return state_fails(report.problem);
   if (durable_ >= turn_) {
     unrecorded_since_.reset();
-    if (!std::exchange(state_problem_, {}).empty())
+    if (!std::exchange(state_problem_, {}).empty()) {
       log(LogLine::Level::Warning,
           "state_is_recorded_again advice=\"nothing: all runs are recorded as they are now\"");
+      for (const auto& [key, run] : runs_)
+        finish_change(*run, time.now);  // Deserted runs may be forgotten again.
+    }
   }
   held_.release(state_problem_.empty() || options_.shared_state ? durable_ : turn_);
 }

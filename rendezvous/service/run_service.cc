@@ -91,6 +91,12 @@ std::string RunService::full() const {
          ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
 }
 
+/// While changes cannot be recorded, no run begins. So the nodes of a forgotten run would be
+/// refused when they come back from an outage of the network.
+bool RunService::may_forget(const Run& run) const {
+  return run.deserted && run.clients.empty() && state_problem_.empty();
+}
+
 /// To be called only for a run without clients.
 void RunService::forget(Run& run) {
   log_forgotten(run);
@@ -194,7 +200,7 @@ void RunService::finish_change(Run& run, Instant now) {
   // The reason to notify may have come after that time. A deadline in the past would look like a
   // timer that fires late.
   if (run.notify_pending && !run.waiting.empty()) also(std::max(run.notify_at, now));
-  if (run.deserted && run.clients.empty()) also(*run.deserted + options_.forget_after);
+  if (may_forget(run)) also(*run.deserted + options_.forget_after);
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   run.deadline = next;
@@ -215,7 +221,7 @@ void RunService::time_passed(Time time) {
   for (const std::string& key : due) {
     Run* run = find(key);
     if (run == nullptr) continue;
-    if (run->deserted && run->clients.empty() && time.now - *run->deserted >= options_.forget_after)
+    if (may_forget(*run) && time.now - *run->deserted >= options_.forget_after)
       forget(*run);
     else
       guard(*run, time.now, [&] { tend(*run, time); });
@@ -336,7 +342,8 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
     effects_.emplace_back(SendNative{from, refusal});
     return false;
   }
-  if (event.last_round < 0 && reusable(run, now)) begin_again(run);
+  const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
+  if (is_new && reusable(run, now)) begin_again(run);
   client.generation = run.generation;
   return true;
 }
@@ -430,6 +437,10 @@ void RunService::repeat_master(Run& run) {
 // --- connections ---------------------------------------------------------------------------------
 
 void RunService::gone(ConnectionId client, Time time) {
+  std::erase_if(effects_, [&](const RunEffect& effect) {
+    const auto to = recipient_of(effect);
+    return to && to->value == client.value;
+  });
   held_.gone(client);
   end_questions(client);
   const auto found = clients_.find(client.value);

@@ -128,8 +128,7 @@ class RunService {
   /// `client` begins to wait in the store: for `key`, or for several keys if `key` is an empty
   /// text. std::nullopt: its wait has ended. Ignored for clients that have not asked for a state.
   void waits(ConnectionId client, std::optional<std::string_view> key, Time time);
-  /// The connection is closed. Effects for it are dropped. Its number may be used again after the
-  /// effects are taken.
+  /// The connection is closed. Effects for it are dropped, so its number may be used again at once.
   void gone(ConnectionId client, Time time);
 
   std::optional<Instant> next_deadline() const;
@@ -265,6 +264,7 @@ class RunService {
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run);
+  bool may_forget(const Run& run) const;
   void forget(Run& run);
   void erase(Run& run);
   /// Calls `work`. If it throws, ends this run only and returns false. Otherwise returns true.

@@ -170,6 +170,8 @@ class World {
   explicit World(std::uint64_t seed) : random_(seed) {
     settings_.run.min_nodes = 1 + static_cast<int>(random_.below(2));
     settings_.run.max_nodes = settings_.run.min_nodes + static_cast<int>(random_.below(4));
+    settings_.run.scale_policy =
+        static_cast<ScalePolicy>(random_.chance(50) ? 0 : random_.below(3));
     const auto count = static_cast<std::size_t>(settings_.run.min_nodes) + random_.below(5);
     for (std::size_t i = 0; i < count; ++i)
       add();
@@ -212,9 +214,15 @@ class World {
       CHECK(store_.state.participants.contains(name));
     }
     CHECK(store_.state.complete);
-    CHECK(running == expected);
-    CHECK(store_.state.participants.size() == expected);
+    CHECK(store_.state.participants.size() == running);
     CHECK(store_.state.wait_list.empty());
+    if (settings_.run.scale_policy == ScalePolicy::Now) CHECK(running == expected);
+    // With another policy a newcomer waits for the next restart. A node of the round does not.
+    for (const auto& [name, rank] : views_.ranks.at(store_.state.round)) {
+      const auto node = nodes_.find(name);
+      INFO(to_string(name));
+      CHECK((node == nodes_.end() || node->second->running()));
+    }
   }
 
  private:

@@ -182,6 +182,12 @@ class Cluster {
             [this, id, &node, answered](const NativeMessage& reply) {
               if (std::exchange(*answered, true) || !node.alive) return;
               node.connection = id;
+              ++welcomes;
+              if (breaks_after_welcome)
+                at(now, [this, id] {
+                  break_at_node(id, "reset after the welcome");
+                  gone_at_host(id);
+                });
               node.feed(Participant::Connected{std::get<NativeWelcome>(reply)});
             });
   }
@@ -396,6 +402,8 @@ class Cluster {
   bool crash_when_durable = false;
   int failing_writes = 0;  // The chance of a failing write, in percent.
   bool has_torchrun_nodes = false;
+  bool breaks_after_welcome = false;  // Each new connection breaks before anything else is sent.
+  int welcomes = 0;
   /// Called with the effects for the c10d door.
   std::function<void(const RunEffect&)> on_effect;
   /// Called when the host is killed, to break connections of other kinds.

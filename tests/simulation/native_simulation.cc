@@ -75,6 +75,23 @@ TEST_CASE("native simulation: connections that are cut restart nobody", "[simula
   }
 }
 
+TEST_CASE("native simulation: a host that breaks each connection is not stormed", "[simulation]") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    INFO("seed " << seed);
+    Whole whole(seed);
+    const int before = whole.cluster.welcomes;
+    whole.cluster.breaks_after_welcome = true;
+    for (const auto& node : whole.cluster.nodes)
+      whole.cluster.cut(*node);
+    whole.cluster.run_until(whole.cluster.now + 20s);
+    CHECK(whole.cluster.welcomes - before > 4 * 10);
+    CHECK(whole.cluster.welcomes - before < 4 * 30);
+    whole.cluster.breaks_after_welcome = false;
+    INFO(whole.cluster.describe());
+    REQUIRE(whole.cluster.run_until(whole.cluster.now + 20s, [&] { return whole.all_run(); }));
+  }
+}
+
 TEST_CASE("native simulation: a host that is stopped for a while restarts nobody", "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);

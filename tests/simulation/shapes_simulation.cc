@@ -105,6 +105,12 @@ class Job {
       if (node->alive && works(*node)) {
         finishing_.push_back(node);
         cluster_.at(cluster_.now + up_to(6'000), [node] { node->finish(); });
+      } else if (node->alive && node->end.empty()) {
+        surplus_.push_back(node);
+        cluster_.at(cluster_.now + up_to(6'000), [this, node, length = up_to(8'000)] {
+          cluster_.cut(*node);
+          node->cut_until = cluster_.now + length;
+        });
       }
     for (const auto& member : members_)
       if (member->alive() && works(*member)) {
@@ -125,10 +131,13 @@ class Job {
     for (SimNode* node : finishing_)
       node->feed(Participant::ExitBarrierLeft{});
   }
-  /// Whether all native nodes of the round ended with success.
+  /// Whether all native nodes of the round ended with success. Nodes without a place may have
+  /// missed the end, but know it, too. (If torchrun nodes have closed the run, such a node gives
+  /// up.)
   bool ended_well() const {
-    return std::all_of(finishing_.begin(), finishing_.end(),
-                       [](const SimNode* node) { return node->end.starts_with("ended well"); });
+    const auto well = [](const SimNode* node) { return node->end.starts_with("ended well"); };
+    return std::all_of(finishing_.begin(), finishing_.end(), well) &&
+           (!members_.empty() || std::all_of(surplus_.begin(), surplus_.end(), well));
   }
   void die() {
     for (SimNode* node : natives_)
@@ -170,6 +179,7 @@ class Job {
   std::vector<SimNode*> natives_;
   std::vector<std::unique_ptr<C10dMember>> members_;
   std::vector<SimNode*> finishing_;
+  std::vector<SimNode*> surplus_;  // Without a place when the others finished.
   std::vector<C10dMember*> finishing_members_;
 };
 

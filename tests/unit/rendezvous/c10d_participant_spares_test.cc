@@ -101,6 +101,35 @@ TEST_CASE_METHOD(HoldingBackTest,
   }
 }
 
+TEST_CASE_METHOD(HoldingBackTest,
+                 "c10d participant: whatever the policy, failed workers restart the others",
+                 "[unit][rendezvous]") {
+  const auto which = GENERATE(ScalePolicy::AtRestart, ScalePolicy::Never, ScalePolicy::Now);
+  me = C10dParticipant(kMe, policy(which));
+  in(kFirst);
+  me.join(now);
+  settle();
+  pass(31s);
+  others_live();
+  REQUIRE(std::holds_alternative<RoundReady>(settle()));
+  me.mark_round_seen_by_all();
+  me.join(now);  // Its workers have failed.
+  SECTION("at once") {
+    settle();
+    CHECK(state.wait_list.contains(kMe));
+    CHECK(state.redundancy_list.empty());
+  }
+  SECTION("but not if they have begun another round without it") {
+    const C10dStep left = step();
+    REQUIRE(std::holds_alternative<WriteState>(left));
+    others_restart();
+    in(kLast, 1);
+    state.complete = true;
+    settle();
+    CHECK(state.wait_list.contains(kMe) == (which == ScalePolicy::Now));
+  }
+}
+
 TEST_CASE_METHOD(HoldingBackTest, "c10d participant: scale policy never joins a first round",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, policy(ScalePolicy::Never));

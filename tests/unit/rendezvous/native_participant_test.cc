@@ -284,5 +284,68 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a pause of the machine is no wai
   CHECK(gives_up(*this, 20s));
 }
 
+/// Lets `time` pass at a host that welcomes the node and then breaks the connection. Returns the
+/// number of connections.
+int break_each_connection(ParticipantTest& test, Duration time, Participant::Actions& all) {
+  int connections = 0;
+  const Instant end = test.now + time;
+  auto actions = test.feed(Participant::ConnectionBroke{"reset"});
+  while (test.now < end) {
+    all.insert(all.end(), actions.begin(), actions.end());
+    if (ParticipantTest::has<Participant::Connect>(actions)) {
+      ++connections;
+      test.connect();
+      actions = test.feed(Participant::ConnectionBroke{"reset"});
+    } else {
+      test.now += 10ms;
+      actions = test.feed(Participant::TimeHasPassed{});
+    }
+  }
+  return connections;
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: pauses grow between connections that break after the welcome",
+                 "[unit][rendezvous]") {
+  SECTION("in a round") {
+    run_round();
+  }
+  SECTION("before the first one") {
+    connect();
+    REQUIRE(sent<NodeJoined>(feed(Participant::JoinAsked{})).size() == 1);
+    hear(NativeWaiting{"1 of 2"});
+  }
+  Participant::Actions all;
+  const int connections = break_each_connection(*this, 10s, all);
+  CHECK(connections > 6);
+  CHECK(connections < 20);
+  int printed = 0;
+  for (const auto& action : all)
+    printed += std::holds_alternative<Participant::Print>(action) ? 1 : 0;
+  CHECK(printed == 1);
+  // The host answers again. So the next break is a new one: at once there is another connection.
+  now += 2s;
+  REQUIRE(has<Participant::Connect>(feed(Participant::TimeHasPassed{})));
+  connect();
+  if (participant->phase() == Participant::Phase::Running) hear(Resumed{{}, 4, 40, 7});
+  hear(NativeAlive{});
+  const auto broken = feed(Participant::ConnectionBroke{"reset"});
+  CHECK(has<Participant::Connect>(broken));
+  CHECK(has<Participant::Print>(broken));
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node that finishes before its resume is answered waits for 60 s",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  REQUIRE(sent<NodeResumed>(connect()).size() == 1);
+  feed(Participant::PartFinished{true, {}});
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(has<Participant::EndJob>(fail_to_connect(*this, 59s, Why::NobodyListens)));
+  CHECK(has<Participant::EndJob>(fail_to_connect(*this, 2s, Why::NobodyListens)));
+}
+
 }  // namespace
 }  // namespace muster::testing

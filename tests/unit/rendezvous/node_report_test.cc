@@ -218,6 +218,25 @@ TEST_CASE_METHOD(RunServiceTest, "reports: what a node tells is in the views of 
         "ValueError: later");
 }
 
+TEST_CASE_METHOD(RunServiceTest,
+                 "reports: a node that has left leaves nothing to the next of its name",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(2, full_report());
+  tell(2, NodeLeft{});
+  CHECK(tell(2, full_report()).close.empty());
+  hello(5);
+  NodeJoined joined;
+  joined.name = {"host2", 2, 0};
+  joined.run = for_nodes(2);
+  tell(5, joined);
+  take();
+  const auto view = service->view_run("job", {0, 10}, at());
+  REQUIRE(view->nodes.size() == 2);
+  for (const NodeView& node : view->nodes)
+    CHECK_FALSE(node.report);
+}
+
 TEST_CASE_METHOD(RunServiceTest, "reports: one that is no member's is not kept",
                  "[unit][rendezvous]") {
   two_in_a_round();

@@ -1,62 +1,9 @@
 // Nodes that lose their connection and resume, and hosts that are restarted during a running round.
 
-#include "tests/unit/rendezvous/rendezvous_fixture.h"
+#include "tests/unit/rendezvous/rendezvous_resume_fixture.h"
 
 namespace muster::testing {
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr std::int64_t kOldLife = 3;
-
-struct ResumeTest : RendezvousTest {
-  explicit ResumeTest(RunSettings run = {.min_nodes = 2, .max_nodes = 3, .max_restarts = 2})
-      : RendezvousTest(run) {}
-
-  NodeJoined joiner(std::uint32_t id, const std::string& addr) const {
-    NodeJoined event = join(id, addr);
-    event.instance = "of " + addr;
-    event.last_round = -1;
-    event.resumes = true;
-    return event;
-  }
-  /// a, b and c are in round 0, on the connections 1, 2 and 3.
-  void three_in_a_round() {
-    after({}, joiner(1, "a"));
-    after({}, joiner(2, "b"));
-    const auto complete = sent<RoundComplete>(ready(after({}, joiner(3, "c"))));
-    REQUIRE(complete.size() == 3);
-    generation = complete.at(1).generation;
-    REQUIRE(generation == 1);
-  }
-  /// The resume of a node of a round of three. That round belongs to this rendezvous, or to one of
-  /// an earlier host.
-  NodeResumed resume(std::uint32_t id, const std::string& addr, int rank, std::int64_t life = 7,
-                     std::int64_t round = 0) const {
-    NodeResumed event;
-    event.from = {id};
-    event.join = joiner(id, addr);
-    event.join.last_round = round;
-    event.join.life = life;
-    event.join.generation = generation;
-    event.group_rank = rank;
-    event.group_world_size = 3;
-    event.restart_count = 1;
-    event.workers = WorkerRanks{.base_global_rank = {2 * rank},
-                                .world_size = 6,
-                                .base_role_rank = 2 * rank,
-                                .role_world_size = 6};
-    event.store = StoreAddress{"store", 29400};
-    return event;
-  }
-  static const RoundRecovered* recovered(const RendezvousActions& actions) {
-    for (const auto& action : actions)
-      if (const auto* found = std::get_if<RoundRecovered>(&action)) return found;
-    return nullptr;
-  }
-
-  std::int64_t generation = 9;
-};
 
 TEST_CASE_METHOD(ResumeTest, "resume: a node on a new connection stays in its round",
                  "[unit][rendezvous]") {
@@ -448,6 +395,32 @@ TEST_CASE_METHOD(ResumeTest,
   for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}})
     CHECK(sent<Rejoin>(after({}, resume(id, addr, static_cast<int>(id) - 1, kOldLife))).empty());
   CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife))).size() == 3);
+}
+
+TEST_CASE_METHOD(ResumeTest, "resume: a generation that leaves no room for more is not believed",
+                 "[unit][rendezvous]") {
+  NodeJoined liar = joiner(1, "a");
+  SECTION("of a node that joins") {
+    liar.generation = GENERATE(as<std::int64_t>{}, kMaxGeneration, kMostReportedGeneration + 1);
+    after({}, liar);
+  }
+  SECTION("of a node that resumes") {
+    NodeResumed resumed = resume(1, "a", 0, kOldLife, 5);
+    resumed.join.generation = kMaxGeneration;
+    CHECK(sent<Rejoin>(after({}, resumed)).contains(1));
+    resumed.join.generation = generation;
+    resumed.join.last_round = kMaxGeneration - 1;
+    CHECK(sent<Rejoin>(after({}, resumed)).contains(1));
+    after({}, liar);
+  }
+  CHECK_FALSE(rendezvous.recovering());
+  after({}, joiner(2, "b"));
+  const auto complete = sent<RoundComplete>(ready(after({}, joiner(3, "c"))));
+  REQUIRE(complete.size() == 3);
+  CHECK(complete.at(1).generation == 1);
+  for (const auto& [id, message] : complete)
+    CHECK(decode_native_message(encode(NativeMessage(message)).substr(kNativeLengthBytes))
+              .has_value());
 }
 
 }  // namespace

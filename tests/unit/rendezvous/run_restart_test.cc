@@ -1,0 +1,182 @@
+// A host with a disk that is started again: what it knows, and how long it waits for its nodes.
+
+#include "tests/unit/rendezvous/run_recording_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: whatever generation a node names, the records can be read again",
+                 "[unit][rendezvous]") {
+  // The second run begins above the generations of the first one, and records them.
+  for (int run = 0; run < 2; ++run) {
+    for (const std::uint32_t client : {1, 2}) {
+      hello_resumes(client);
+      NodeJoined joined = joining(client);
+      joined.instance += " of run " + std::to_string(run);
+      joined.generation = run == 0 ? kMaxGeneration : 0;
+      tell(client, joined);
+    }
+    end_turn();
+    tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
+    end_turn();
+    REQUIRE(state.load().runs.size() == 1);  // load() decodes the records.
+    for (const std::uint32_t client : {1, 2})
+      tell(client, NodeFinished{{}, 0, true, {}});
+    for (const std::uint32_t client : {1, 2})
+      service->gone({client}, at());
+    end_turn();
+  }
+  CHECK(state.load().ended.size() == 2);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare is not back yet",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  hello_resumes(3);
+  NodeJoined spare = joining(3);
+  spare.spare = true;
+  tell(3, spare);
+  tell(1, NodeFinished{{}, 0, true, {}});
+  tell(2, WorkersFailed{{}, 0, "rank 1 exited with 1"});
+  end_turn();
+  REQUIRE_FALSE(service->rendezvous("job")->outcome());  // The spare steps in.
+  begin_recorded();
+  REQUIRE_FALSE(service->rendezvous("job")->outcome());
+  service->time_passed(at(60s));
+  CHECK_FALSE(service->rendezvous("job")->outcome());
+  resume(1, 11, NodeResumed::State::Finished);
+  hello_resumes(12);
+  NodeJoined again = joining(2);
+  again.last_round = 0;
+  again.life = rounds.at(2).life;
+  again.generation = rounds.at(2).generation;
+  tell(12, again);
+  CHECK_FALSE(service->rendezvous("job")->outcome());
+  SECTION("it comes") {
+    hello_resumes(13);
+    tell(13, spare);
+    CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+    return;
+  }
+  SECTION("it does not come") {
+    for (int second = 0; second < 6; ++second) {
+      tell(12, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+    end_turn();
+    CHECK_FALSE(messages<RunEnded>().at(12).succeeded);
+  }
+}
+
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a prepared round waits as long for its nodes as one that runs",
+                 "[unit][rendezvous]") {
+  for (const std::uint32_t client : {1, 2}) {
+    hello_resumes(client);
+    tell(client, joining(client));
+  }
+  end_turn();
+  begin_recorded();
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+  service->time_passed(at(9min));
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
+  SECTION("they come") {
+    for (const std::uint32_t client : {1, 2}) {
+      hello_resumes(10 + client);
+      tell(10 + client, joining(client));
+    }
+    end_turn();
+    CHECK(messages<PrepareStore>().contains(11));
+    for (int seconds = 0; seconds < 30; ++seconds) {
+      for (const std::uint32_t client : {11, 12})
+        tell(client, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+    end_turn();
+    // Rank 0 does not answer.
+    CHECK_THAT(messages<RunEnded>().at(12).why, Catch::Contains("not ready within 30 s"));
+  }
+  SECTION("they do not come") {
+    service->time_passed(at(1min));
+    CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  }
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a finished node of a mixed round does not come back",
+                 "[unit][rendezvous]") {
+  const RunRecord record{.settings = {.min_nodes = 2, .max_nodes = 3},
+                         .life = 5,
+                         .round = 3,
+                         .generation = 30,
+                         .highest_generation = 30,
+                         .had_round = true,
+                         .complete = true,
+                         .draining = true,
+                         .last_world = 3};
+  StoredState stored;
+  stored.runs.push_back({"job",
+                         record,
+                         {{.name = {"host1", 1, 0}, .rank = 0, .instance = "instance1"},
+                          {.name = {"host2", 2, 0},
+                           .standing = MemberRecord::Standing::Finished,
+                           .rank = 1,
+                           .instance = "instance2"},
+                          {.name = {"torch", 9, 0}, .rank = 2, .native = false}}});
+  reset({.recorded = true});
+  service->restore(std::move(stored), at());
+  REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Gathering);
+  const std::string reason(service->rendezvous("job")->reason());
+  CHECK_THAT(reason, Catch::Contains("to come back: host1_1_0 (was rank 0);"));
+  CHECK_THAT(reason, Catch::Contains("1 has finished"));
+}
+
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: who has been told to restart is not forgotten for a newer round",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11);
+  tell(11, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  end_turn();
+  REQUIRE(messages<RestartRound>().contains(11));
+  resume(2, 12, NodeResumed::State::Running, 3);  // The record is older than this node's round.
+  end_turn();
+  CHECK(messages<Rejoin>().contains(11));
+  NodeJoined again = joining(1);
+  again.last_round = 0;
+  again.life = rounds.at(1).life;
+  again.generation = rounds.at(1).generation;
+  tell(11, again);
+  for (int second = 0; second < 6; ++second) {
+    for (const std::uint32_t client : {11, 12})
+      tell(client, KeptAlive{});
+    service->time_passed(at(1s));
+  }
+  end_turn();
+  REQUIRE(messages<Rejoin>().contains(12));
+  again = joining(2);
+  again.generation = rounds.at(2).generation + 3;
+  tell(12, again);
+  end_turn();
+  CHECK(messages<PrepareStore>().size() == 1);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a node with other settings does not end the round",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  resume(1, 11);
+  hello_resumes(13);
+  NodeResumed other;
+  other.join = joining(3, 5);
+  other.join.last_round = 3;
+  other.join.generation = rounds.at(1).generation + 3;
+  tell(13, other);
+  CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Running);
+  end_turn();
+  CHECK(messages<JoinRefused>().at(13).why == JoinRefused::Why::Settings);
+}
+
+}  // namespace
+}  // namespace muster::testing
