@@ -17,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kBytesAtOnce = 64 << 10;
+constexpr const char* kLogFiles = "log files";  // The group of all log files.
 
 /// The descriptor of muster's own that `file` names; -1: it names a log file.
 int console_of(const std::string& file) {
@@ -91,27 +92,29 @@ void copy_all(const std::vector<OutputReader>& readers) {
 }  // namespace
 
 void OutputRescue::add(std::vector<OutputReader> readers) {
-  if (begun_) return;
-  for (OutputReader& reader : readers)
-    readers_.push_back(std::move(reader));
-}
-
-void OutputRescue::begin() {
-  if (std::exchange(begun_, true) || readers_.empty()) return;
-  const pid_t parent = ::getpid();
-  process_ = ::fork();
-  if (process_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() == parent) copy_all(readers_);
-    ::_exit(0);
+  for (OutputReader& reader : readers) {
+    const bool is_log = !reader.file.empty() && console_of(reader.file) < 0;
+    waiting_[is_log ? kLogFiles : reader.file].push_back(std::move(reader));
   }
-  readers_.clear();
 }
 
-bool OutputRescue::handle_child_end(pid_t child) {
-  if (child != process_) return false;
-  process_ = -1;
-  return true;
+bool OutputRescue::begin() {
+  const pid_t parent = ::getpid();
+  for (auto group = waiting_.begin(); group != waiting_.end();) {
+    const pid_t child = ::fork();
+    if (child == 0) copy_in_child(group->first, parent);
+    if (child > 0) processes_.insert(child);
+    group = waiting_.erase(group);
+  }
+  return !processes_.empty();
+}
+
+void OutputRescue::copy_in_child(const std::string& group, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const Readers readers = std::move(waiting_[group]);
+  waiting_.clear();  // Closes the pipes of the others: their own children read them.
+  if (::getppid() == parent) copy_all(readers);
+  ::_exit(0);
 }
 
 }  // namespace muster
