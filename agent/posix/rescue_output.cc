@@ -102,8 +102,9 @@ bool OutputRescue::begin() {
   const pid_t parent = ::getpid();
   for (auto group = waiting_.begin(); group != waiting_.end();) {
     const pid_t child = ::fork();
+    if (child < 0) return true;
     if (child == 0) copy_in_child(group->first, parent);
-    if (child > 0) processes_.insert(child);
+    processes_.insert(child);
     group = waiting_.erase(group);
   }
   return !processes_.empty();

@@ -25,7 +25,8 @@ class OutputRescue {
   /// Forks children that copy until no process holds a writing end any more: one for each console,
   /// one for all log files, one for the bytes to drop. So nothing else waits for a console that
   /// nobody reads, or for log files on storage that hangs. A file that cannot be opened or written
-  /// loses its bytes. False: everything is copied.
+  /// loses its bytes. If fork() fails, the pipes stay open, and the next call tries again. False:
+  /// everything is copied.
   bool begin();
   /// The pids of the children that still copy. They may hang, so wait for them with a limit. The
   /// kernel kills them when their parent ends.
