@@ -94,6 +94,7 @@ bool LogFile::open(Begin begin) {
 
 void LogFile::append(std::string_view bytes) {
   if (!file_.is_open() && !open(Begin::Append)) warn_once(error_);
+  notice_truncation();
   if (missing_ > 0 && file_.is_open()) mark_gap();
   const std::string_view all = bytes;
   if (missing_ == 0 && file_.is_open()) write_all(bytes);
@@ -168,11 +169,22 @@ bool LogFile::has_room() const {
          });
 }
 
+// Another process may truncate the file, as logrotate does with `copytruncate`. Bytes that the
+// readers have shown must not be shown again.
+void LogFile::notice_truncation() {
+  if (!regular_ || !file_.is_open()) return;
+  const std::int64_t real_size = size();
+  if (real_size < size_) {
+    cut_->reset();
+    for (FollowedFile* const reader : readers_)
+      reader->truncated(real_size);
+  }
+  size_ = real_size;
+}
+
 void LogFile::cut_over_limit() {
   if (!regular_ || options_.max_bytes == 0 || size_ <= options_.max_bytes) return;
-  const std::int64_t real_size = size();
-  if (real_size < size_) cut_->reset();  // Another process has truncated the file.
-  size_ = real_size;
+  notice_truncation();
   catch_up_readers();
   if (const auto range = cut_->over_limit(size_, min_reader_offset())) remove(*range);
 }
@@ -189,7 +201,7 @@ bool LogFile::make_room(int error) {
     return false;
   }
   if (!regular_) return false;
-  size_ = size();
+  notice_truncation();
   catch_up_readers();
   auto range = cut_->for_space(size_, min_reader_offset());
   if (!range) range = cut_->for_space(size_, size_);

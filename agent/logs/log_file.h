@@ -69,6 +69,7 @@ class LogFile {
   std::string full_text(int error) const;
   bool make_room(int error);
   void cut_over_limit();
+  void notice_truncation();
   bool remove(const LogRange& range);
   bool move_tail(const LogRange& range, std::int64_t size) const;
   std::int64_t size() const;

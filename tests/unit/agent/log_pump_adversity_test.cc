@@ -163,6 +163,29 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from i
   CHECK(shown(out, 7) == "[0]new\n");
 }
 
+// As logrotate's copytruncate, and `: > stdout.log`.
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log written here that is truncated is shown once",
+                 "[unit][agent]") {
+  const auto file = log_file("stdout.log", {.max_bytes = kMinLogLimitBytes});
+  OwnedFd end = pipe({.file = file});
+  pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
+  write_all(end.get(), "before, and longer\n");
+  CHECK(shown(out, 22) == "[0]before, and longer\n");
+  std::filesystem::resize_file(path("stdout.log"), 0);
+  write_all(end.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  std::filesystem::resize_file(path("stdout.log"), 0);
+  write_all(end.get(), "two\n");
+  CHECK(shown(out, 7) == "[0]two\n");
+  SECTION("and then no more") {}
+  SECTION("and then once more, to a part that was shown") {
+    std::filesystem::resize_file(path("stdout.log"), 2);
+  }
+  end.reset();
+  CHECK(finish().all_read);
+  CHECK(rest(out).empty());
+}
+
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
                  "[unit][agent]") {
   follow("no/such/dir/a", 0);
