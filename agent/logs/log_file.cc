@@ -53,6 +53,13 @@ std::string mount_of(int fd) {
   return found;
 }
 
+bool is_one_file(int fd, int other_fd) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
 std::string reason_text(int error) {
   return std::generic_category().message(error);
 }
@@ -215,9 +222,19 @@ bool LogFile::make_room(int error) {
   return true;
 }
 
+// /proc leads to the file itself: another file may have its name by now (`mv`, logrotate's
+// `create`). If /proc cannot be used, the name must still lead to this file.
+OwnedFd LogFile::open_to_cut() const {
+  constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  OwnedFd same(::open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), kFlags));
+  if (same.is_open()) return same;
+  OwnedFd named(::open(path_.c_str(), kFlags));
+  return is_one_file(named.get(), file_.get()) ? std::move(named) : OwnedFd();
+}
+
 // Moves the tail of the file to the end of the head. Only this thread writes to the file.
 bool LogFile::remove(const LogRange& range) {
-  if (!cut_file_.is_open()) cut_file_ = OwnedFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!cut_file_.is_open()) cut_file_ = open_to_cut();
   if (!cut_file_.is_open()) return false;
   if (!move_tail(range, size_) || ::ftruncate(cut_file_.get(), size_ - range.length) != 0) {
     spdlog::debug("log_not_cut path=\"{}\" reason=\"{}\"", path_, reason_text(errno));
