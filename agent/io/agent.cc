@@ -237,7 +237,7 @@ class Agent {
     logs_full_ = reason;
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
-    feed(SignalArrived{SIGTERM});
+    feed(SignalArrived{.number = SIGTERM, .is_own = true});
   }
 
   // The kernel kills the workers when the shim dies. This function kills their descendants.
