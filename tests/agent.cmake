@@ -51,6 +51,14 @@ muster_add_tests(agent_io_tests unit
     unit/agent/owned_folder_test.cc
   LINK muster_agent_io)
 
+muster_add_tests(agent_stack_files_tests unit
+  SOURCES unit/agent/stack_files_test.cc
+  LINK muster_agent_io)
+
+muster_add_tests(agent_rescue_tests unit
+  SOURCES unit/agent/rescue_output_test.cc
+  LINK muster_agent_posix)
+
 muster_add_tests(agent_hang_tests unit
   SOURCES unit/agent/hang_response_test.cc
   LINK muster_agent_io)

@@ -60,6 +60,12 @@ std::string restarting_text(const AgentOptions& options, int restarts_left) {
          " of " + std::to_string(options.max_restarts) + " restarts left after this one";
 }
 
+std::string left_behind_text(int pid) {
+  return "Process " + std::to_string(pid) +
+         " did not exit after SIGKILL: it is left behind (it waits in the kernel: uninterruptible "
+         "I/O?)";
+}
+
 std::string stopping_text(int signal, Duration timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
   return "received " + signal_name(signal) + ": stopping the workers, SIGKILL after " +

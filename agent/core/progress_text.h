@@ -26,6 +26,7 @@ std::string exit_barrier_text(Duration elapsed);
 
 // Lines that only muster has.
 std::string restarting_text(const AgentOptions& options, int restarts_left);
+std::string left_behind_text(int pid);
 std::string stopping_text(int signal, Duration timeout);
 
 }  // namespace muster

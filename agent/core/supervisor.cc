@@ -183,7 +183,7 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
 }
 
 SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
-  const bool again = std::exchange(signalled_, true);
+  const bool again = !event.is_own && std::exchange(signalled_, true);
   // A decision that was already made stays: if the job is already ending, its cause and its summary
   // do not change. A restart is cancelled.
   const bool ends = state_ == State::Killing || state_ == State::Leaving;

@@ -57,6 +57,7 @@ struct WorkerHung {
 };
 struct SignalArrived {
   int number = 0;
+  bool is_own = false;  // muster stops the job by itself: the next signal counts as the first one.
 };
 struct TimePassed {};
 

@@ -124,17 +124,17 @@ class Agent {
   void begin(const std::string& problem) {
     if (supervisor_.finished()) return;  // A signal has ended the job before it began.
     if (!problem.empty()) return end_early(problem);
-    link_.send({.kind = ShimRequest::Kind::Keep}, run_files_.copies_of_locks());
     watchdogs_ = std::make_unique<Watchdogs>(
         io_, workers_, environment_, run_files_.fifo(),
         Watchdogs::Handlers{
             .on_reason = [this](LocalRank rank, const auto& why) { group_.explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
-    open_channel();
+    adopt_run_files();
     apply(JoinRendezvous{});
   }
 
-  void open_channel() {
+  void adopt_run_files() {
+    link_.send({.kind = ShimRequest::Kind::Keep}, run_files_.copies_of_locks());
     OwnedFd listener = run_files_.take_channel();
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
@@ -208,14 +208,10 @@ class Agent {
         group_.record_signal(report);
         return stop_.on_signalled(report);
       case ShimReport::Kind::AllGone:
-        if (report.pid == 0) {
+        if (report.pid == 0)
           sessions_.clear();
-        } else {
-          spdlog::error(
-              "Process {} did not exit after SIGKILL: it is left behind (it waits in the kernel: "
-              "uninterruptible I/O?)",
-              report.pid);
-        }
+        else
+          spdlog::error("{}", left_behind_text(report.pid));
         return feed(EverythingGone{.complete = report.pid == 0});
       case ShimReport::Kind::Ping:
         return link_.send({.kind = ShimRequest::Kind::Pong, .number = report.count});
@@ -241,7 +237,7 @@ class Agent {
     logs_full_ = reason;
     spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
                   reason);
-    feed(SignalArrived{SIGTERM});
+    feed(SignalArrived{.number = SIGTERM, .is_own = true});
   }
 
   // The kernel kills the workers when the shim dies. This function kills their descendants.
@@ -346,11 +342,11 @@ class Agent {
 
   void start_workers(const LogsDest* dest) {
     last_attempt_ = round_.restart_count;
-    group_.prepare(round_, run_files_.run_dir(),
-                   dest == nullptr ? std::nullopt : std::optional(*dest), work_,
+    group_.prepare(round_, run_files_, dest == nullptr ? std::nullopt : std::optional(*dest), work_,
                    [this, attempt = attempt_](const auto& problem) {
                      if (!start_pending_ || attempt != attempt_) return;
                      if (problem) return fail_starts(problem->reason);
+                     if (run_files_.take_restored()) adopt_run_files();
                      send_starts();
                    });
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "agent/logs/log_console.h"
@@ -77,14 +78,19 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
 }  // namespace
 
 AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
-  request.run_dir.remove_empty(request.last_directories);
   AttemptFiles made;
+  if (std::string problem = request.run_files.restore(); !problem.empty()) {
+    made.problem = std::move(problem);
+    return made;
+  }
+  const RunDir& run_dir = request.run_files.run_dir();
+  run_dir.remove_empty(request.last_directories);
   LogContext log_context = request.log_context;
   log_context.stderr_is_terminal = ::isatty(2) == 1;
   log_context.console_is_one_file = is_one_console(1, 2);
-  if (!request.run_dir.path().empty()) {
-    const std::vector<std::string> names = request.run_dir.entries();
-    log_context.attempt_dir = request.run_dir.path() + "/" +
+  if (!run_dir.path().empty()) {
+    const std::vector<std::string> names = run_dir.entries();
+    log_context.attempt_dir = run_dir.path() + "/" +
                               attempt_dir_name(request.restart_count, {names.begin(), names.end()});
   }
   made.plan = request.dest ? plan_logs(request.options, log_context, *request.dest)

@@ -10,7 +10,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/core/log_plan.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/run_files.h"
 #include "agent/logs/log_file.h"
 #include "rendezvous/core/result.h"
 
@@ -25,7 +25,7 @@ struct AttemptFiles {
 
 struct AttemptFilesRequest {
   const AgentOptions& options;
-  const RunDir& run_dir;
+  RunFiles& run_files;
   int restart_count = 0;
   std::vector<std::string> last_directories;  // Of the last attempt; empty ones are removed.
   LogContext log_context;                     // Without attempt_dir and the console's facts.
@@ -35,6 +35,7 @@ struct AttemptFilesRequest {
   std::string path;                   // The PATH that workers inherit.
 };
 
+/// If the run directory does not exist any more, this function first creates it again.
 AttemptFiles create_attempt_files(const AttemptFilesRequest& request);
 
 }  // namespace muster

@@ -6,12 +6,9 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 
 #include "agent/posix/process_scan.h"
 #include "rendezvous/core/proc_cgroup.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -36,27 +33,25 @@ std::optional<std::int64_t> limit_of(const std::string& dir, bool is_v2) {
   return bytes < kNoMemoryLimitV1 ? std::optional(bytes) : std::nullopt;
 }
 
-// The kernel log's lines about killed processes. Empty if the log is not readable.
-std::vector<std::string> kernel_lines(std::int64_t since_us) {
-  std::vector<std::string> lines;
-  const OwnedFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+// Adds the kernel log's next lines about killed processes.
+void read_kernel_lines(const OwnedFd& log, std::vector<std::string>& lines) {
   std::array<char, kMaxRecordBytes> record{};
   for (int i = 0; i < kMaxRecords && log.is_open(); ++i) {
     const ssize_t n = ::read(log.get(), record.data(), record.size());
     if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Overwritten: read the next one.
     if (n <= 0) break;
     const auto message = kernel_message({record.data(), static_cast<std::size_t>(n)});
-    if (message && message->time_us >= since_us && oom_victim(message->text))
-      lines.emplace_back(message->text);
+    if (message && oom_victim(message->text)) lines.emplace_back(message->text);
   }
-  return lines;
 }
 
 }  // namespace
 
 void OomWatch::begin() {
-  constexpr std::int64_t kClockSlackUs = 1'000'000;  // The kernel's log has a clock of its own.
-  began_us_ = now().time_since_epoch() / std::chrono::microseconds(1) - kClockSlackUs;
+  if (!kernel_log_.is_open())
+    kernel_log_ = OwnedFd(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ::lseek(kernel_log_.get(), 0, SEEK_END);
+  kernel_lines_.clear();
   dir_.clear();
   const auto cgroup = controller_cgroup(read_all("/proc/self/cgroup"), "memory");
   if (!cgroup) return;
@@ -74,7 +69,8 @@ void OomWatch::begin() {
 
 OomFacts OomWatch::facts() const {
   OomFacts facts;
-  facts.kernel_lines = kernel_lines(began_us_);
+  read_kernel_lines(kernel_log_, kernel_lines_);
+  facts.kernel_lines = kernel_lines_;
   if (dir_.empty()) return facts;
   facts.cgroup_dir = dir_;
   facts.limit_bytes = limit_of(dir_, is_v2_);

@@ -4,14 +4,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "agent/core/oom_evidence.h"
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
 class OomWatch {
  public:
-  /// Reads the counter now, before the workers of an attempt are started.
+  /// Reads the counter now, before the workers of an attempt are started. Goes to the end of the
+  /// kernel's log: the times in it are of no use, as its clock and CLOCK_MONOTONIC drift apart.
   void begin();
   /// What has happened since begin().
   OomFacts facts() const;
@@ -20,7 +23,8 @@ class OomWatch {
   std::string dir_;  // Of the cgroup; empty if none was found.
   bool is_v2_ = false;
   std::int64_t kills_ = 0;
-  std::int64_t began_us_ = 0;  // In the time of the kernel's log.
+  OwnedFd kernel_log_;
+  mutable std::vector<std::string> kernel_lines_;  // Read from kernel_log_ since begin().
 };
 
 }  // namespace muster

@@ -156,6 +156,15 @@ error_code RunDir::create_temporary(const std::string& temporary) {
   return {};
 }
 
+bool RunDir::is_lost() const {
+  if (created_.empty()) return false;
+  struct stat named {};
+  struct stat locked {};
+  if (::lstat(created_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;
+  return ::fstat(lock_.get(), &locked) == 0 &&
+         (named.st_dev != locked.st_dev || named.st_ino != locked.st_ino);
+}
+
 std::vector<std::string> RunDir::entries() const {
   std::vector<std::string> names;
   std::error_code ec;

@@ -24,6 +24,11 @@ class RunDir {
   /// process that then calls remove() must have a copy of this object from before.
   boost::system::error_code create(std::string& what_failed);
 
+  /// True if a temporary directory was created, and does not exist any more: it was removed, as
+  /// XDG_RUNTIME_DIR is when its user logs out. create() then creates one again, under the same
+  /// names. So every process that has a copy of this object knows what to remove.
+  bool is_lost() const;
+
   /// Empty until the directory is created.
   const std::string& path() const { return path_; }
 

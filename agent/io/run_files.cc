@@ -18,17 +18,33 @@ RunFiles RunFiles::choose(const AgentOptions& options, std::vector<std::string>&
   return files;
 }
 
-std::string RunFiles::create() {
+std::string RunFiles::create_run_dir() {
   std::string where;
   if (const auto error = run_dir_.create(where))
     return "cannot make a directory for logs and error files in " + where + ": " + error.message() +
            " (--log-dir chooses another place)";
+  return {};
+}
+
+std::string RunFiles::create() {
+  if (std::string problem = create_run_dir(); !problem.empty()) return problem;
   if (!run_dir_.fallback().empty()) spdlog::warn("{}", run_dir_.fallback());
   open_channel();
   if (!fifo_) return {};
   if (const auto error = fifo_->create())
     return "cannot make the timers' pipe " + fifo_->path() + ": " + error.message() +
            " (TORCHELASTIC_TIMER_FILE names its place)";
+  return {};
+}
+
+std::string RunFiles::restore() {
+  if (!run_dir_.is_lost()) return {};
+  const std::string lost = run_dir_.path();
+  if (std::string problem = create_run_dir(); !problem.empty()) return problem;
+  const std::string where = run_dir_.path() == lost ? "" : ", as " + run_dir_.path();
+  spdlog::warn("{} was removed while the job ran: it is made again{}", lost, where);
+  open_channel();
+  restored_ = true;
   return {};
 }
 

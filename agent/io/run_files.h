@@ -25,6 +25,13 @@ class RunFiles {
   /// chosen. Returns a sentence if it fails, else an empty text. May wait for storage.
   std::string create();
 
+  /// If the temporary run directory does not exist any more, creates it again with the channel's
+  /// socket, perhaps in another place, and says so. Returns as create().
+  std::string restore();
+  /// Whether restore() has created the files again since the last call. The caller then needs
+  /// take_channel(), and the shim copies_of_locks().
+  bool take_restored() { return std::exchange(restored_, false); }
+
   const RunDir& run_dir() const { return run_dir_; }
   /// Null without file timers.
   const TimerFifo* fifo() const { return fifo_ ? &*fifo_ : nullptr; }
@@ -46,12 +53,14 @@ class RunFiles {
   void remove_orphans() const;
 
  private:
+  std::string create_run_dir();
   void open_channel();
 
   RunDir run_dir_;
   std::optional<TimerFifo> fifo_;
   std::string channel_path_;  // Empty without a channel.
   OwnedFd channel_;
+  bool restored_ = false;
 };
 
 }  // namespace muster

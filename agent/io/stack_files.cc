@@ -85,7 +85,7 @@ asio::awaitable<void> StackFiles::open(std::vector<std::string> dirs) {
   std::function<void()> work = [opened = opened_, dirs = std::move(dirs)] {
     opened->open_all(dirs);
   };
-  if (const error_code failed = co_await run_in_time(std::move(work), kLimit)) {
+  if (const error_code failed = co_await run_in_time(std::move(work), limit_)) {
     mark_lost("storage does not answer (" + failed.message() + ")", first);
     co_return;
   }
@@ -104,18 +104,19 @@ asio::awaitable<void> StackFiles::append(std::size_t index, std::string text) {
   std::function<void()> work = [opened = opened_, index, text = std::move(text), error] {
     *error = write_all(opened->files[index].fd.get(), text);
   };
-  if (const error_code failed = co_await run_in_time(std::move(work), kLimit))
+  if (const error_code failed = co_await run_in_time(std::move(work), limit_))
     mark_lost("storage does not answer (" + failed.message() + ")", paths_[index]);
   else if (*error && problems_[index].empty())  // A full disk, for example.
     problems_[index] = "cannot write all of " + paths_[index] + ": " + error->message();
 }
 
 asio::awaitable<void> StackFiles::close() {
+  if (!opened_) co_return;  // closing_ is for a thread that still waits since an earlier call.
   closing_ = opened_;
   std::function<void()> work = [opened = std::exchange(opened_, nullptr)]() mutable {
     opened.reset();
   };
-  if (!closing_.expired()) co_await run_in_time(std::move(work), kLimit);
+  if (!closing_.expired()) co_await run_in_time(std::move(work), limit_);
 }
 
 }  // namespace muster

@@ -15,9 +15,10 @@ namespace muster {
 
 class StackFiles {
  public:
-  /// The time limit of each call. After the first call that takes longer, the storage counts as
-  /// lost, and nothing more is written.
+  /// The usual time limit of each call. After the first call that takes longer, the storage counts
+  /// as lost, and nothing more is written.
   static constexpr Duration kLimit = std::chrono::seconds(5);
+  explicit StackFiles(Duration limit = kLimit) : limit_(limit) {}
 
   /// Opens stacks.<n>.txt in each of `dirs`, with the first n that is free. All empty names stand
   /// for one new temporary directory. Not to be called while other files are open. Opens nothing
@@ -36,6 +37,7 @@ class StackFiles {
   struct Opened;
   void mark_lost(const std::string& why, const std::string& what);
 
+  const Duration limit_;
   std::shared_ptr<Opened> opened_;
   std::weak_ptr<Opened> closing_;  // Not expired while a thread waits for the storage.
   std::vector<std::string> paths_;

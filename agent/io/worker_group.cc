@@ -55,7 +55,7 @@ WorkerGroup::WorkerGroup(const AgentOptions& options, Context context,
       on_full_(std::move(on_full)),
       streams_(options) {}
 
-void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
+void WorkerGroup::prepare(const RoundFacts& round, RunFiles& run_files,
                           std::optional<LogsDest> dest, LogWork& work,
                           std::function<void(std::optional<NotStarted>)> done) {
   round_ = round;
@@ -65,7 +65,7 @@ void WorkerGroup::prepare(const RoundFacts& round, const RunDir& run_dir,
   oom_watch_.begin();
   AttemptFilesRequest request{
       .options = options_,
-      .run_dir = run_dir,
+      .run_files = run_files,
       .restart_count = round.restart_count,
       .last_directories = std::exchange(directories_, {}),
       .log_context = {.base_global_rank = round.ranks.base_global_rank, .host = context_.host},

@@ -16,7 +16,7 @@
 #include "agent/core/worker_env.h"
 #include "agent/io/log_work.h"
 #include "agent/io/oom_watch.h"
-#include "agent/io/run_dir.h"
+#include "agent/io/run_files.h"
 #include "agent/io/stack_collector.h"
 #include "agent/io/worker_streams.h"
 #include "agent/logs/log_pump.h"
@@ -51,7 +51,7 @@ class WorkerGroup {
   /// Forgets the last attempt, and has the log thread create the directories and files of the next
   /// one. `dest`: where a plug-in of --logs-specs wants the logs. `done` gets the reason why no
   /// worker can be started, or nothing.
-  void prepare(const RoundFacts& round, const RunDir& run_dir, std::optional<LogsDest> dest,
+  void prepare(const RoundFacts& round, RunFiles& run_files, std::optional<LogsDest> dest,
                LogWork& work, std::function<void(std::optional<NotStarted>)> done);
   /// Creates the pipes and the environment of one worker. To be called for one local rank after the
   /// other, from 0.

@@ -112,9 +112,11 @@ void LogConsole::on_error(int error) {
                number_, reason);
 }
 
-// A terminal after a hang-up returns EIO for ever. A disk may recover from EIO.
+// A terminal after a hang-up returns EIO for ever. A disk may recover from EIO. ENOMEM (a pipe) and
+// ENOBUFS (a socket) say that the kernel has no memory for the bytes now.
 bool LogConsole::reader_is_gone(int error) const {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return false;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM || error == ENOBUFS)
+    return false;
   if (error != EIO) return true;
   pollfd request{fd_.get(), POLLOUT, 0};
   return ::poll(&request, 1, 0) == 1 && (request.revents & (POLLHUP | POLLERR)) != 0;

@@ -18,10 +18,11 @@ bool is_one_console(int fd, int other_fd);
 /// would change it for all of them. It opens pipes and terminals a second time through /proc. Where
 /// that is not allowed, it writes to them in portions that cannot block.
 ///
-/// A console is open, failing, given up or closed. If a write returns ENOSPC, EDQUOT, EFBIG or EIO,
-/// the console is failing: it keeps kMaxKeptBytes and tries again. A console that was given up
-/// keeps no byte that it cannot write at once. All other bytes are dropped and counted. When a
-/// failing console accepts bytes again, it writes a line that says how many are missing there.
+/// A console is open, failing, given up or closed. If a write returns ENOSPC, EDQUOT, EFBIG, EIO,
+/// ENOMEM or ENOBUFS, the console is failing: it keeps kMaxKeptBytes and tries again. A console
+/// that was given up keeps no byte that it cannot write at once. All other bytes are dropped and
+/// counted. When a failing console accepts bytes again, it writes a line that says how many are
+/// missing there.
 class LogConsole {
  public:
   /// The most text that a failing console keeps.

@@ -53,6 +53,13 @@ std::string mount_of(int fd) {
   return found;
 }
 
+bool is_one_file(int fd, int other_fd) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
 std::string reason_text(int error) {
   return std::generic_category().message(error);
 }
@@ -94,6 +101,7 @@ bool LogFile::open(Begin begin) {
 
 void LogFile::append(std::string_view bytes) {
   if (!file_.is_open() && !open(Begin::Append)) warn_once(error_);
+  notice_truncation();
   if (missing_ > 0 && file_.is_open()) mark_gap();
   const std::string_view all = bytes;
   if (missing_ == 0 && file_.is_open()) write_all(bytes);
@@ -168,11 +176,22 @@ bool LogFile::has_room() const {
          });
 }
 
+// Another process may truncate the file, as logrotate does with `copytruncate`. Bytes that the
+// readers have shown must not be shown again.
+void LogFile::notice_truncation() {
+  if (!regular_ || !file_.is_open()) return;
+  const std::int64_t real_size = size();
+  if (real_size < size_) {
+    cut_->reset();
+    for (FollowedFile* const reader : readers_)
+      reader->truncated(real_size);
+  }
+  size_ = real_size;
+}
+
 void LogFile::cut_over_limit() {
   if (!regular_ || options_.max_bytes == 0 || size_ <= options_.max_bytes) return;
-  const std::int64_t real_size = size();
-  if (real_size < size_) cut_->reset();  // Another process has truncated the file.
-  size_ = real_size;
+  notice_truncation();
   catch_up_readers();
   if (const auto range = cut_->over_limit(size_, min_reader_offset())) remove(*range);
 }
@@ -189,7 +208,7 @@ bool LogFile::make_room(int error) {
     return false;
   }
   if (!regular_) return false;
-  size_ = size();
+  notice_truncation();
   catch_up_readers();
   auto range = cut_->for_space(size_, min_reader_offset());
   if (!range) range = cut_->for_space(size_, size_);
@@ -203,9 +222,19 @@ bool LogFile::make_room(int error) {
   return true;
 }
 
+// /proc leads to the file itself: another file may have its name by now (`mv`, logrotate's
+// `create`). If /proc cannot be used, the name must still lead to this file.
+OwnedFd LogFile::open_to_cut() const {
+  constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  OwnedFd same(::open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), kFlags));
+  if (same.is_open()) return same;
+  OwnedFd named(::open(path_.c_str(), kFlags));
+  return is_one_file(named.get(), file_.get()) ? std::move(named) : OwnedFd();
+}
+
 // Moves the tail of the file to the end of the head. Only this thread writes to the file.
 bool LogFile::remove(const LogRange& range) {
-  if (!cut_file_.is_open()) cut_file_ = OwnedFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!cut_file_.is_open()) cut_file_ = open_to_cut();
   if (!cut_file_.is_open()) return false;
   if (!move_tail(range, size_) || ::ftruncate(cut_file_.get(), size_ - range.length) != 0) {
     spdlog::debug("log_not_cut path=\"{}\" reason=\"{}\"", path_, reason_text(errno));

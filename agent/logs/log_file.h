@@ -69,6 +69,8 @@ class LogFile {
   std::string full_text(int error) const;
   bool make_room(int error);
   void cut_over_limit();
+  void notice_truncation();
+  OwnedFd open_to_cut() const;
   bool remove(const LogRange& range);
   bool move_tail(const LogRange& range, std::int64_t size) const;
   std::int64_t size() const;

@@ -79,11 +79,11 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
     const ssize_t n = ::pread(fd_.get(), buffer.data(), buffer.size(), offset_);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      if (n == 0 && size_of(fd_.get()) < offset_) {  // The file was truncated: reads it anew.
-        offset_ = 0;
-        continue;
-      }
-      return false;
+      const std::int64_t size = size_of(fd_.get());
+      if (n < 0 || size >= offset_) return false;
+      // The file was truncated: reads it anew. The LogFile knows what of its file is new.
+      offset_ = options_.written_here ? size : 0;
+      continue;
     }
     offset_ += n;
     total += static_cast<std::size_t>(n);

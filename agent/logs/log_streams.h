@@ -1,6 +1,7 @@
 // The streams that the log thread reads: log files, and the pipes that workers write into.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -76,6 +77,8 @@ class FollowedFile final : private LineSink {
   void written(std::string_view bytes, std::int64_t at);
   /// Shows bytes that could not be written to the file, and are not in it.
   void unwritten(std::string_view bytes);
+  /// Another process has cut the file to this size.
+  void truncated(std::int64_t size) { offset_ = std::min(offset_, size); }
   /// Skips the file's next bytes without showing them.
   void skip(std::int64_t bytes) { offset_ += bytes; }
   /// Its console was given up: skips the rest of the file, and counts it as lost there.

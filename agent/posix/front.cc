@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "agent/posix/bounded_child.h"
@@ -55,6 +56,7 @@ class Front {
       siginfo_t info{};
       if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) break;
       if (info.si_pid == setup_.shim) shim_status_ = info;
+      spared_.erase(info.si_pid);  // From now on a process of the job may get this pid.
     }
     return shim_status_.si_pid != 0;
   }
@@ -92,7 +94,7 @@ class Front {
   int finish() {
     const auto received = receive_message<Outcome>(setup_.socket);
     if (!received) {
-      kill_descendants(setup_.spared, WorkerCgroup(setup_.shim));
+      kill_descendants(spared_, WorkerCgroup(setup_.shim));
       explain_lost_shim();
       setup_.remove_files();
       return 1;
@@ -119,6 +121,7 @@ class Front {
   const int signal_fd_;
   const int stop_fd_;  // Is read by nobody: it says that SIGTSTP is pending.
   siginfo_t shim_status_{};
+  std::set<pid_t> spared_ = setup_.spared;  // Those that have not ended.
 };
 
 }  // namespace

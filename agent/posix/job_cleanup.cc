@@ -49,9 +49,9 @@ std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find)
 }  // namespace
 
 bool has_children_but(const std::set<pid_t>& spared) {
-  const std::set<pid_t> mine = own_children();
-  return std::any_of(mine.begin(), mine.end(),
-                     [&spared](pid_t pid) { return !spared.contains(pid); });
+  const auto mine = own_children();
+  return !mine || std::any_of(mine->begin(), mine->end(),
+                              [&spared](pid_t pid) { return !spared.contains(pid); });
 }
 
 pid_t DescendantKiller::round(const std::set<pid_t>& spared) {

@@ -11,7 +11,8 @@
 
 namespace muster {
 
-/// Whether the calling process has a child that is not in `spared`. Zombies count.
+/// Whether the calling process has a child that is not in `spared`. Zombies count. True also if
+/// that cannot be found out now.
 bool has_children_but(const std::set<pid_t>& spared);
 
 /// Kills the descendants of the calling process in rounds; the caller reaps between them. Each

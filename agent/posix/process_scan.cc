@@ -71,15 +71,21 @@ Starts starts_of(const std::vector<pid_t>& pids) {
   return starts;
 }
 
-/// Adds the children of one thread of the calling process; false: the kernel does not list them.
-bool add_children(const std::string& thread, std::set<pid_t>& children) {
+/// Whether an open() failed only because the process or the machine has none left now.
+bool lacks_files(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+/// Adds the children of one thread of the calling process. Returns 0, or the errno of open().
+int add_children(const std::string& thread, std::set<pid_t>& children) {
   const std::string path = "/proc/self/task/" + thread + "/children";
-  if (::access(path.c_str(), R_OK) != 0) return false;
-  const std::string text = read_proc_file(path.c_str(), 1 << 20);
+  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return errno;
+  const std::string text = read_beginning(fd.get(), 1 << 20);
   const char* at = text.c_str();
   for (char* end = nullptr;; at = end) {
     const long pid = std::strtol(at, &end, 10);
-    if (end == at) return true;
+    if (end == at) return 0;
     children.insert(static_cast<pid_t>(pid));
   }
 }
@@ -201,16 +207,20 @@ std::uint64_t ticks_since_boot() {
 }
 
 // The kernel lists children by the thread that started them.
-std::set<pid_t> own_children() {
+std::optional<std::set<pid_t>> own_children() {
   std::set<pid_t> children;
   DIR* tasks = ::opendir("/proc/self/task");
-  bool is_supported = tasks != nullptr;
-  while (const dirent* entry = is_supported ? ::readdir(tasks) : nullptr)
-    if (entry->d_name[0] != '.') is_supported = add_children(entry->d_name, children);
+  int error = tasks == nullptr ? errno : 0;
+  while (const dirent* entry = error == 0 ? ::readdir(tasks) : nullptr)
+    if (entry->d_name[0] != '.') error = add_children(entry->d_name, children);
   if (tasks != nullptr) ::closedir(tasks);
-  if (is_supported) return children;
+  if (error == 0) return children;
+  if (lacks_files(error)) return std::nullopt;
   const pid_t self = ::getpid();  // The kernel has no CONFIG_PROC_CHILDREN.
-  for (const Process& process : all_processes())
+  errno = 0;
+  const std::vector<Process> all = all_processes();
+  if (all.empty() && lacks_files(errno)) return std::nullopt;
+  for (const Process& process : all)
     if (process.parent == self) children.insert(process.pid);
   return children;
 }

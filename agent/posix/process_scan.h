@@ -54,8 +54,9 @@ bool can_outlive(pid_t pid, int signal);
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);
 
 /// The children of the calling process, including zombies. Cheap. If a subreaper has no children,
-/// it has no descendants.
-std::set<pid_t> own_children();
+/// it has no descendants. No value: /proc cannot be read now, because the process or the machine
+/// has no descriptor or no memory left. Without /proc there are no children.
+std::optional<std::set<pid_t>> own_children();
 
 /// Whether a variable, "NAME=value", marks its process as one of the job.
 using EnvironmentMark = std::function<bool(std::string_view variable)>;

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,23 +21,25 @@ struct OutputReader {
 /// Takes over from a dead agent: copies the bytes in the workers' pipes to the agent's files.
 class OutputRescue {
  public:
-  /// Adds pipes to copy. Calls after begin() have no effect.
   void add(std::vector<OutputReader> readers);
-  /// Forks a child that copies until no process holds a writing end any more. A file that cannot
-  /// be opened or written loses its bytes: the child never blocks a worker for that. Later calls
-  /// do nothing.
-  void begin();
-  /// The pid of that child. -1 if there is no child: there was nothing to copy, fork() failed, or
-  /// the child has ended. The child may hang on its storage, so wait for it with a limit. The
-  /// kernel kills the child when its parent ends.
-  pid_t process() const { return process_; }
-  /// To be called with each child that was reaped. True if `child` is the copying child.
-  bool handle_child_end(pid_t child);
+  /// Forks children that copy until no process holds a writing end any more: one for each console,
+  /// one for all log files, one for the bytes to drop. So nothing else waits for a console that
+  /// nobody reads, or for log files on storage that hangs. A file that cannot be opened or written
+  /// loses its bytes. If fork() fails, the pipes stay open, and the next call tries again. False:
+  /// everything is copied.
+  bool begin();
+  /// The pids of the children that still copy. They may hang, so wait for them with a limit. The
+  /// kernel kills them when their parent ends.
+  const std::set<pid_t>& processes() const { return processes_; }
+  /// To be called with each child that was reaped. True if `child` is a copying child.
+  bool handle_child_end(pid_t child) { return processes_.erase(child) > 0; }
 
  private:
-  std::vector<OutputReader> readers_;
-  bool begun_ = false;
-  pid_t process_ = -1;
+  using Readers = std::vector<OutputReader>;
+  void copy_in_child(const std::string& group, pid_t parent);
+
+  std::map<std::string, Readers> waiting_;  // Those without a child, by group.
+  std::set<pid_t> processes_;
 };
 
 }  // namespace muster

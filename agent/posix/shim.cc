@@ -110,8 +110,8 @@ class Shim {
     if (front_gone_) ::close(socket_);
     wait_for_agent();
     if (agent_gone_) {
-      // All writers are dead, so the rescue process ends at once, unless its storage hangs.
-      wait_while(kReportLimit, [this] { return rescue_.process() > 0; });
+      // All writers are dead, so the rescue ends at once, unless its storage or console hangs.
+      wait_while(kReportLimit, [this] { return rescue_.begin(); });
       explain_lost_agent();
     }
     outcome_.files_removed = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
@@ -422,9 +422,8 @@ class Shim {
 
   // The children that are not killed. After the agent is reaped another process may have its pid.
   std::set<pid_t> spared() const {
-    std::set<pid_t> ours;
+    std::set<pid_t> ours = rescue_.processes();
     if (!agent_reaped_) ours.insert(agent_);
-    if (rescue_.process() > 0) ours.insert(rescue_.process());
     return ours;
   }
 

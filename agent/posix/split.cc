@@ -155,7 +155,7 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
         run_in_bounded_child(options.remove_files, kRemoveFilesLimit);
       }};
   const SignalState worker_signals = signals_for_workers(front.watched);
-  front.spared = own_children();
+  front.spared = own_children().value_or(std::set<pid_t>());
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of a file's size then returns an error.

@@ -1,6 +1,7 @@
 #include "agent/sessions/etcd_host.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -22,12 +23,13 @@ namespace {
 constexpr const char* kOwnHostAddress = "127.0.0.1";
 constexpr Duration kHostDrainLimit = std::chrono::seconds(2);
 constexpr Duration kHostCloseLimit = std::chrono::seconds(5);
+constexpr Duration kPauseBetweenTerms = std::chrono::seconds(1);
 constexpr const char* kNoHostYet = "nobody hosts it yet, and one of the agents is to be elected";
 
 }  // namespace
 
 EtcdHost::EtcdHost(asio::io_context& loop, Options options, Handlers handlers)
-    : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)) {}
+    : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)), pause_(loop) {}
 
 EtcdHost::~EtcdHost() {
   *alive_ = false;
@@ -84,8 +86,28 @@ EtcdStateHandlers EtcdHost::term_handlers(const TermPtr& term) {
 }
 
 void EtcdHost::begin_term() {
-  term_ = std::make_shared<Term>();
-  term_->state = start_etcd_state(options_.state, term_handlers(term_));
+  const auto term = std::make_shared<Term>();
+  wants_terms_ = true;
+  try {
+    term->state = start_etcd_state(options_.state, term_handlers(term));
+  } catch (const std::system_error& error) {
+    const std::string why = std::string("cannot start the thread that asks etcd: ") + error.what();
+    return asio::post(loop_, [this, alive = alive_, why] {  // start() calls no handler itself.
+      if (*alive) begin_term_later(why);
+    });
+  }
+  term_ = term;
+}
+
+void EtcdHost::begin_term_later(const std::string& why) {
+  if (!wants_terms_) return;
+  if (etcd_error_ != why) spdlog::warn("{}: muster tries again", why);
+  on_etcd_error(why);
+  end_term([] {});
+  pause_.expires_after(kPauseBetweenTerms);
+  pause_.async_wait([this, alive = alive_](boost::system::error_code cancelled) {
+    if (!cancelled && *alive && wants_terms_) begin_term();
+  });
 }
 
 /// The server stops first: from now on this term sends nothing to any node.
@@ -135,7 +157,7 @@ void EtcdHost::on_leading() {
     if (address_ != kOwnHostAddress) server.addresses.push_back(address_);
   }
   auto store = StoreThread::start(std::move(server));
-  if (!store) return on_unusable("cannot host the rendezvous: " + store.error().what());
+  if (!store) return begin_term_later("cannot host the rendezvous: " + store.error().what());
   term_->store = std::move(*store);
   const std::uint16_t port = term_->store->port();
   spdlog::info("rendezvous_hosted at={} run={}", endpoint_text(address_, port), run);
@@ -157,6 +179,7 @@ void EtcdHost::on_lost(const std::string& why) {
 
 void EtcdHost::on_unusable(const std::string& why) {
   no_host_ = false;  // This agent hears no news any more, so it cannot know.
+  wants_terms_ = false;
   end_term([] {});
   if (const auto handler = std::exchange(handlers_, {}).on_unusable) handler(why);
 }
@@ -164,11 +187,14 @@ void EtcdHost::on_unusable(const std::string& why) {
 // --- the end -------------------------------------------------------------------------------------
 
 void EtcdHost::retire() {
-  if (term_ && !is_here()) end_term([] {});
+  if (is_here()) return;
+  wants_terms_ = false;
+  end_term([] {});
 }
 
 void EtcdHost::close(const std::function<void()>& done) {
   handlers_ = {};
+  wants_terms_ = false;
   call_within(loop_, kHostCloseLimit, done, [this](const std::function<void()>& finish) {
     if (!is_here()) return end_term(finish);
     term_->store->drain(now() + kHostDrainLimit, [this, alive = alive_, finish] {

@@ -64,6 +64,9 @@ class EtcdHost {
   using TermPtr = std::shared_ptr<Term>;
 
   void begin_term();
+  /// Ends the term, and begins the next one after a pause: this agent lacks a thread or a
+  /// descriptor, which may pass. Meanwhile another agent can be elected.
+  void begin_term_later(const std::string& why);
   void end_term(const std::function<void()>& ended);
   EtcdStateHandlers term_handlers(const TermPtr& term);
   /// Called on the storage thread: runs `work` on the loop if the term has not ended by then.
@@ -82,6 +85,8 @@ class EtcdHost {
   Options options_;
   Handlers handlers_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive this.
+  boost::asio::steady_timer pause_;  // Until the next term, after begin_term_later().
+  bool wants_terms_ = false;         // This agent stands for election, or will after the pause.
   TermPtr term_;
   std::vector<TermPtr> ending_;             // Closed terms whose storage threads still run.
   std::optional<RendezvousEndpoint> host_;  // The latest known host.

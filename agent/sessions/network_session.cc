@@ -1,6 +1,7 @@
 #include "agent/sessions/network_session.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -27,6 +28,9 @@ constexpr Duration kStoreConnectMost = std::chrono::seconds(5);
 constexpr Duration kNameLeast = std::chrono::milliseconds(100);
 constexpr Duration kNameMost = std::chrono::seconds(15);
 constexpr Duration kOwnNameWithin = std::chrono::seconds(1);
+// A proxy accepts connections and closes them while the host is not there yet. How long that must
+// go on before it ends this node's part in the rendezvous.
+constexpr Duration kClosedLeast = std::chrono::seconds(5);
 constexpr Duration kWarnAfterWaiting = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
 constexpr const char* kNoCertificate =
@@ -62,7 +66,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   const Instant began = now();
   const Instant deadline = began + settings.read_timeout;
   std::string logged_error;
-  bool closed_before = false;
+  std::optional<Instant> closed_since;
   for (;;) {
     EndpointCheck host;
     if (!settings.is_host && !hosted_ && rendezvous_.further.empty()) {
@@ -84,9 +88,10 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
       // A server that closes the connection is a torch store, or does not speak TLS. A muster host
       // that dies at this moment also closes it. So only the second close counts.
       const bool closed = kind && (*kind == HostKind::Other || *kind == HostKind::TlsLost);
-      if (kind && (!closed || std::exchange(closed_before, true)))
-        co_return begin_with(std::move(found));
-      closed_before = closed;
+      const Duration least = rendezvous_.tls ? kClosedLeast : Duration{};
+      const bool counts = closed_since && now() >= std::min(*closed_since + least, deadline);
+      if (kind && (!closed || counts)) co_return begin_with(std::move(found));
+      closed_since = closed ? closed_since.value_or(now()) : std::optional<Instant>();
       error = kind ? "it has closed the connection" : found.why;
     }
     if (now() >= deadline)

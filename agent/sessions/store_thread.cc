@@ -1,10 +1,12 @@
 #include "agent/sessions/store_thread.h"
 
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/guarded_loop.h"
 
 namespace muster {
@@ -23,10 +25,17 @@ boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::st
   store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
   if (const auto listening = store->server_->start(); !listening) return listening.error();
   store->port_ = store->server_->port();
-  store->thread_ = std::thread([&io = store->io_] {
-    const auto work = asio::make_work_guard(io);
-    run_guarded(io, "store");
-  });
+  try {
+    store->thread_ = std::thread([&io = store->io_] {
+      const auto work = asio::make_work_guard(io);
+      run_guarded(io, "store");
+    });
+  } catch (const std::system_error& error) {  // The user, or the cgroup, has no process left.
+    return ListenError{.call = "pthread_create",
+                       .address = "any",
+                       .port = store->port_,
+                       .code = from_errno(error.code().value())};
+  }
   return store;
 }
 

@@ -61,6 +61,7 @@ class EtcdRunState : public RunState {
 };
 
 /// Starts to stand by, and leads when it can. The destructor calls close() and waits for its end.
+/// Throws std::system_error if there can be no thread for it.
 std::unique_ptr<EtcdRunState> start_etcd_state(const EtcdStateOptions& options,
                                                EtcdStateHandlers handlers);
 

@@ -135,6 +135,9 @@ std::string ListenError::what() const {
     advice = "; no interface of this host has the address: `ip address` lists those that are there";
   else
     advice = limit_advice(code.value());
+  if (call == "pthread_create")
+    return fmt::format("cannot start a thread for it: {}{}", code.message(),
+                       start_limit_advice(code.value()));
   if (call == "parse")
     return fmt::format("cannot listen on {}: not a numeric IPv4 or IPv6 address", address);
   return fmt::format("cannot listen on {}: {}: {}{}", where, call, code.message(), advice);

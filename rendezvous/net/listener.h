@@ -15,7 +15,7 @@ namespace muster {
 
 /// Why listening has failed. what() is a sentence for the user.
 struct ListenError {
-  std::string call;     // The system call that failed, or "parse".
+  std::string call;     // The function that failed: a system call, "pthread_create", or "parse".
   std::string address;  // The address as given, or [::] with the port.
   std::uint16_t port = 0;
   boost::system::error_code code;

@@ -164,14 +164,14 @@ class MusterTest(unittest.TestCase):
                                       XDG_RUNTIME_DIR=self.memory, **more)
 
     def start(self, *args, env=None, **popen):
-        """Starts muster with these arguments. Its output goes to the files out and err."""
+        """Starts muster with these arguments. Its output goes to the files out and err, if `popen` names no other."""
         self.out = open(self.dir / "out", "wb+")
         self.err = open(self.dir / "err", "wb+")
         self.addCleanup(self.out.close)
         self.addCleanup(self.err.close)
-        popen.setdefault("stdin", subprocess.DEVNULL)
-        process = subprocess.Popen([MUSTER, *map(str, args)], stdout=self.out, stderr=self.err,
-                                   env=self.environment(**(env or {})), cwd=self.dir, **popen)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": self.out, "stderr": self.err}
+        process = subprocess.Popen([MUSTER, *map(str, args)], env=self.environment(**(env or {})),
+                                   cwd=self.dir, **{**streams, **popen})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests TLS between muster nodes, musterctl, browsers and musterd: which clients are accepted, and
 which errors the others get."""
+import contextlib
 import http.client
 import json
 import os
@@ -11,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 
 from mixed import MusterdTest
 from nodes import NodesTest
@@ -110,6 +112,33 @@ class Nodes(TlsTest):
     def test_a_node_without_tls_is_told_what_it_lacks(self):
         self.node("plain", 2)
         self.fails("plain", "it speaks TLS with nodes: give this node --rdzv-tls-ca FILE")
+
+    def test_a_proxy_that_has_no_server_yet_is_tried_again(self):
+        """As `ssh -L` and most load balancers: it accepts connections, and closes them until musterd is there."""
+        proxy = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(proxy.close)
+
+        def serve():
+            with contextlib.suppress(OSError):  # The test is over.
+                for _ in range(4):
+                    proxy.accept()[0].close()
+                while True:
+                    client = proxy.accept()[0]
+                    server = socket.create_connection(("127.0.0.1", self.port))
+                    for pair in ((client, server), (server, client)):
+                        threading.Thread(target=copy, args=pair, daemon=True).start()
+
+        def copy(source, target):
+            with contextlib.suppress(OSError):
+                while part := source.recv(1 << 16):
+                    target.sendall(part)
+                target.shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=serve, daemon=True).start()
+        self.node("a", 1, f"--rdzv-endpoint=127.0.0.1:{proxy.getsockname()[1]}")
+        self.round_of(1)
+        self.tell("finish")
+        self.ends(a=0)
 
     def test_a_host_without_tls_is_left_and_gets_nothing(self):
         self.stop_musterd()

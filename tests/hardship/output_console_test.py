@@ -197,6 +197,20 @@ class StuckAtTheEnd(ConsoleTest):
         self.lose("agent", both_streams=True)
         self.check_agent_lost("was killed by signal 9")
 
+    def test_a_killed_agent_and_a_stuck_stderr_beside_a_log_file(self):
+        """The worker writes to both while it saves: its log is whole."""
+        _, stuck = self.fill_pipe()
+        process = self.pipe_muster("--no-python", "-r1", "--log-dir=logs", "sh", "-c",
+                                   "trap 'echo saving >&2; sleep 1; echo saved; exit' TERM; echo $LOCAL_RANK >> ready; "
+                                   "while :; do sleep 0.05; done", stdout=subprocess.DEVNULL, stderr=stuck, more=QUIET)
+        os.close(stuck)
+        self.ready(1)
+        os.kill(hardship.processes_of_muster(process.pid)["agent"], signal.SIGKILL)
+        self.assertEqual(self.end_of(process, self.BOUND_S), 1)
+        log, = (self.dir / "logs").rglob("stdout.log")
+        self.assertEqual(log.read_text(), "saved\n")
+        self.assert_nothing_left()
+
     def test_a_killed_shim_and_a_stuck_stderr(self):
         self.lose("shim")
 

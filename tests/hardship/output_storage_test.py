@@ -1,5 +1,7 @@
 """Log folders on storage that hangs, that goes, or that may not be written any more."""
+import fcntl
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -95,6 +97,46 @@ class Going(MusterTest):
         self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.read("out"), "[default0]:first\n[default0]:second\n")
         self.assertIn("exitcode  : 3", self.read("err"))
+
+    def lose_the_memory(self, lose):
+        """The first of two attempts loses its temporary folder by `lose`. Returns the second one's error file."""
+        script = self.script("worker.sh", """#!/bin/sh
+echo $TORCHELASTIC_ERROR_FILE >> ready
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then until [ -e go ]; do sleep 0.05; done; exit 3; fi
+[ -S "$MUSTER_WORKER_CHANNEL" ] && echo yes > has_channel
+until [ -e end ]; do sleep 0.05; done
+""")
+        # With a short id, for the path of a socket has at most 107 bytes.
+        process = self.start("--no-python", "--max-restarts=1", "--rdzv-id=x", script)
+        self.ready(1)
+        lose()
+        (self.dir / "go").touch()
+        wait_for(lambda: len(self.read("ready").split()) == 2 or process.poll() is not None, "the second attempt")
+        self.assertIsNone(process.poll(), self.read("err"))
+        wait_for(lambda: self.read("has_channel"), "the channel", 5)
+        self.assertIn("was removed while the job ran", self.read("err"))
+        self.addCleanup((self.dir / "end").touch)
+        folder = pathlib.Path(self.read("ready").split()[1]).parents[3]
+        self.assertRegex(folder.name, "^muster_[a-z0-5]{20}$")
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        descriptor = os.open(folder, os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
+        with self.assertRaises(BlockingIOError):  # So no other muster takes it for an orphan.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (self.dir / "end").touch()
+        self.assertEqual(process.wait(PATIENCE_S), 0)
+        self.assertFalse(folder.exists())
+
+    def test_a_temporary_folder_that_is_removed(self):
+        """As by systemd's RemoveIPC, or by a cleaner of /dev/shm."""
+        self.lose_the_memory(lambda: [shutil.rmtree(path) for path in pathlib.Path(self.memory).iterdir()])
+
+    def test_the_place_of_the_temporary_folder_is_removed(self):
+        """As XDG_RUNTIME_DIR at the user's last logout. Nobody can make a folder there afterwards, not even root."""
+        def lose():
+            shutil.rmtree(self.memory)
+            pathlib.Path(self.memory).touch()
+        self.lose_the_memory(lose)
 
     def test_a_log_folder_that_becomes_read_only(self):
         """Files that are open may still be written; the next attempt finds no place and says so."""

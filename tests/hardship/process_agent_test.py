@@ -2,6 +2,8 @@
 """The agent dies, hangs or is stopped: muster ends all the same, in order, and says how."""
 import os
 import signal
+import socket
+import threading
 import time
 
 from hardship import END_BOUND_S, HardshipTest, agent_of, pending_signals, shim_of
@@ -46,11 +48,11 @@ while not os.path.exists("child") or open(f"/proc/{open('child').read()}/stat").
 
 
 class Agent(HardshipTest):
-    def begin(self, text=WORKER, *args, workers=2):
+    def begin(self, text=WORKER, *args, workers=2, **popen):
         script = self.script("worker.sh", text)
         process = self.start("--no-python", f"--nproc-per-node={workers}",
                              f"--failure-report={self.dir}/report.json", *args, script,
-                             env={"TORCHELASTIC_ERROR_FILE": str(self.dir / "error.json")})
+                             env={"TORCHELASTIC_ERROR_FILE": str(self.dir / "error.json")}, **popen)
         self.ready(workers)
         return process
 
@@ -94,12 +96,12 @@ class Agent(HardshipTest):
         self.assert_nothing_left()
         self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
 
-    def write_behind_the_agent(self, process):
+    def write_behind_the_agent(self, process, workers=2):
         """The workers write while the agent stands still, and it is killed then."""
         agent = agent_of(process.pid)
         os.kill(agent, signal.SIGSTOP)
         (self.dir / "go").touch()
-        wait_for(lambda: len(self.read("written").split()) == 2, "the workers to have written")
+        wait_for(lambda: len(self.read("written").split()) == workers, "the workers to have written")
         os.kill(agent, signal.SIGKILL)
         self.assertEqual(process.wait(60), 1)
 
@@ -125,6 +127,38 @@ class Agent(HardshipTest):
         lines = self.read("err").splitlines()
         self.assertEqual(lines.count("60000"), 2)
         self.assertEqual(lines.count("last"), 2)
+
+    def check_shown_by_the_rescue(self, text):
+        lines = [line for line in text.splitlines() if line != "Terminated"]
+        self.assertEqual(lines[lines.index("first"):lines.index("last") + 1],
+                         ["first", *map(str, range(1, 60001)), "last"])
+        self.assertIn("was killed by signal 9", text)
+
+    def test_a_console_that_is_a_file_keeps_what_the_rescue_has_shown(self):
+        """Like `muster ... 2> err`: the processes share the position, and muster's last line comes behind."""
+        process = self.begin(WRITER, workers=1)
+        wait_for(lambda: "first" in self.read("err"), "the first lines")
+        self.write_behind_the_agent(process, workers=1)
+        self.check_shown_by_the_rescue(self.read("err"))
+
+    def test_a_console_that_is_a_socket_gets_what_the_rescue_shows(self):
+        """As under systemd. No process can open a socket a second time."""
+        reader, console = socket.socketpair()
+        parts = []
+
+        def read():
+            while part := reader.recv(1 << 16):
+                parts.append(part)
+
+        with reader, console:
+            process = self.begin(WRITER, workers=1, stderr=console)
+            console.close()
+            thread = threading.Thread(target=read)
+            thread.start()
+            wait_for(lambda: b"first" in b"".join(parts), "the first lines")
+            self.write_behind_the_agent(process, workers=1)
+            thread.join(60)
+        self.check_shown_by_the_rescue(b"".join(parts).decode())
 
     def test_what_a_killed_agent_had_not_teed_is_in_the_logs(self):
         self.check_rescued("--tee=3")

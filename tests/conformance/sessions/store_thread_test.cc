@@ -3,7 +3,11 @@
 #include "agent/sessions/store_thread.h"
 
 #include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <sstream>
@@ -59,6 +63,35 @@ TEST_CASE("store thread: an exception on it is logged, and the store is served o
     CHECK(Client(store.port()).alive());
   }
   CHECK_THAT(log.text(), Catch::Contains("handler_failed loop=store error=\"the first one\""));
+}
+
+/// Calls `work` in a child process that cannot make threads. Returns the child's exit status, which
+/// is 0 if `work` returns true.
+int without_threads(const std::function<bool()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    const rlimit none{0, 0};
+    const bool is_limited = ::setrlimit(RLIMIT_NPROC, &none) == 0 &&
+                            (::geteuid() != 0 || ::setuid(kNobody) == 0);  // Root has no limit.
+    try {
+      ::_exit(is_limited && work() ? 0 : 1);
+    } catch (...) {
+      ::_exit(1);
+    }
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_CASE("store thread: at the limit of processes it is not started, and nothing ends",
+          "[sessions]") {
+  CHECK(without_threads([] {
+          const auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
+          return !started && started.error().call == "pthread_create" &&
+                 started.error().code == boost::system::errc::resource_unavailable_try_again;
+        }) == 0);
 }
 
 TEST_CASE("store thread: one that hangs does not hold up the end of the session", "[sessions]") {

@@ -9,12 +9,30 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 
 #include <catch2/catch.hpp>
 
 #include "tests/support/temp_folder.h"
+
+namespace muster {
+namespace {
+
+int send_error = 0;  // The errno with which send() fails; 0: it sends.
+
+}  // namespace
+}  // namespace muster
+
+// Takes the place of the C library's function in this program.
+extern "C" ssize_t send(int fd, const void* data, size_t size, int flags) {
+  if (muster::send_error != 0) {
+    errno = muster::send_error;
+    return -1;
+  }
+  return ::sendto(fd, data, size, flags, nullptr, 0);
+}
 
 namespace muster {
 namespace {
@@ -217,6 +235,26 @@ TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "
   nowhere.flush();
   CHECK_FALSE(nowhere.is_closed());
   CHECK(nowhere.unwritten_bytes() == 0);
+}
+
+TEST_CASE("log_console: a want of memory does not close the console", "[unit][agent]") {
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  const OwnedFd ours(fds[0]);
+  const OwnedFd theirs(fds[1]);
+  LogConsole console(ours.get());
+  for (const int error : {ENOMEM, ENOBUFS}) {
+    send_error = error;
+    console.buffer() += "line\n";
+    console.flush();
+    send_error = 0;
+    REQUIRE_FALSE(console.is_closed());
+    CHECK(console.is_failing());
+    console.flush();
+    CHECK(console.unwritten_bytes() == 0);
+    std::array<char, 64> text{};
+    CHECK(::recv(theirs.get(), text.data(), text.size(), MSG_DONTWAIT) == 5);
+  }
 }
 
 // Limits the size of files for a while, as a full disk does.

@@ -163,6 +163,50 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from i
   CHECK(shown(out, 7) == "[0]new\n");
 }
 
+// As logrotate's copytruncate, and `: > stdout.log`.
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a log written here that is truncated is shown once",
+                 "[unit][agent]") {
+  const auto file = log_file("stdout.log", {.max_bytes = kMinLogLimitBytes});
+  OwnedFd end = pipe({.file = file});
+  pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
+  write_all(end.get(), "before, and longer\n");
+  CHECK(shown(out, 22) == "[0]before, and longer\n");
+  std::filesystem::resize_file(path("stdout.log"), 0);
+  write_all(end.get(), "one\n");
+  CHECK(shown(out, 7) == "[0]one\n");
+  std::filesystem::resize_file(path("stdout.log"), 0);
+  write_all(end.get(), "two\n");
+  CHECK(shown(out, 7) == "[0]two\n");
+  SECTION("and then no more") {}
+  SECTION("and then once more, to a part that was shown") {
+    std::filesystem::resize_file(path("stdout.log"), 2);
+  }
+  end.reset();
+  CHECK(finish().all_read);
+  CHECK(rest(out).empty());
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that has a log's old name is not cut",
+                 "[unit][agent]") {
+  const auto file = log_file("stdout.log", {.max_bytes = kMinLogLimitBytes});
+  const std::string rotated = path("stdout.log.1");
+  {
+    const OwnedFd end = pipe({.file = file});
+    write_all(end.get(), "first\n");
+    sync();
+    std::filesystem::rename(path("stdout.log"), rotated);
+    const std::string other(5 * kMinLogLimitBytes, 'o');
+    write_all(open_log("stdout.log").get(), other);
+    for (int i = 0; i < 20; ++i)
+      write_all(end.get(), std::string(kMinLogLimitBytes / 4 - 1, 'x') + "\n");
+    CHECK(finish(0s).all_read == false);
+    CHECK(std::filesystem::file_size(path("stdout.log")) == other.size());
+  }
+  CHECK(finish().all_read);
+  CHECK(std::filesystem::file_size(path("stdout.log")) == 5 * kMinLogLimitBytes);
+  CHECK(std::filesystem::file_size(rotated) < 2 * kMinLogLimitBytes);
+}
+
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
                  "[unit][agent]") {
   follow("no/such/dir/a", 0);

@@ -1,6 +1,7 @@
 #include "agent/posix/process_scan.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/posix/bounded_read.h"
+#include "agent/posix/job_cleanup.h"
 
 namespace muster {
 namespace {
@@ -92,8 +94,20 @@ TEST_CASE("process scan: who can outlive a signal", "[unit][agent]") {
 
 TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
   const Family family;
-  CHECK(own_children().contains(family.parent));
-  CHECK_FALSE(own_children().contains(family.child));
+  CHECK(own_children()->contains(family.parent));
+  CHECK_FALSE(own_children()->contains(family.child));
+}
+
+TEST_CASE("process scan: without a descriptor nobody says that there is no child",
+          "[unit][agent]") {
+  const Family family;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const bool has_children = has_children_but({});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(has_children);
 }
 
 TEST_CASE("process scan: a job's processes are found by session", "[unit][agent]") {

@@ -64,6 +64,16 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a su
   CHECK(end(true).why == Finish::Why::Succeeded);
 }
 
+// --log-on-full=fail
+TEST_CASE_METHOD(SupervisorTest, "supervisor: after a stop of muster's own a signal is the first",
+                 "[unit][agent]") {
+  run();
+  CHECK(last<SignalWorkers>(happens(SignalArrived{.number = kTerm, .is_own = true})).number ==
+        kTerm);
+  CHECK(last<SignalWorkers>(happens(SignalArrived{kInterrupt})).number == kInterrupt);
+  last<KillEverything>(happens(SignalArrived{kInterrupt}));
+}
+
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stops the others and costs a restart",
                  "[unit][agent]") {
   run();
