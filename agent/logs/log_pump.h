@@ -106,10 +106,10 @@ class LogPump {
   /// earlier attempts wait for the console.
   using Tails = std::map<LocalRank, std::string>;
   void end_attempt(std::function<void(const Tails&)> done);
-  /// Call this when the last attempt's workers are dead. `done` is called when all their output is
-  /// read and passed to the console. If a process that does not descend from the workers still
-  /// holds a pipe, the thread waits for it until `pipe_limit`. Then it reads only the bytes that
-  /// are already in the pipe.
+  /// Call this when the last attempt's workers are dead. `done` is called when all output, also of
+  /// earlier attempts, is read and passed to the console. If a process that does not descend from
+  /// the workers still holds a pipe, the thread waits for it until `pipe_limit`. Then it reads only
+  /// the bytes that are already in the pipe.
   void finish(Duration pipe_limit, std::function<void(FinishReport)> done);
   /// `done` is called when all output is shown, or its reader is gone, or after hurry(). If that
   /// takes more than a second, a log line says what the thread waits for.
