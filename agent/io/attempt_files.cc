@@ -78,7 +78,7 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
 
 AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
   request.run_dir.remove_empty(request.last_directories);
-  AttemptFiles made;
+  AttemptFiles made{.file_options = request.file_options};
   LogContext log_context = request.log_context;
   log_context.stderr_is_terminal = ::isatty(2) == 1;
   log_context.console_is_one_file = is_one_console(1, 2);

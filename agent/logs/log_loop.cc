@@ -246,7 +246,8 @@ void LogLoop::follow(FollowOptions options) {
   std::shared_ptr<LogFilterFile> filtered;
   if (!options.filtered_file.empty()) {
     auto& shared = filtered_[options.filtered_file];
-    if (!shared) shared = std::make_shared<LogFilterFile>(options.filtered_file);
+    if (!shared)
+      shared = std::make_shared<LogFilterFile>(options.filtered_file, options.filtered_options);
     filtered = shared;
   }
   files_.push_back(

@@ -43,6 +43,7 @@ struct FollowOptions {
   /// Lines that contain any of these strings go to filtered_file, too.
   std::vector<std::string> filters = {};
   std::string filtered_file = {};
+  LogFileOptions filtered_options = {};
   std::shared_ptr<LogFile> written_here = nullptr;  // The same file, if the log thread writes it.
   LineLimits limits = {};
 };
