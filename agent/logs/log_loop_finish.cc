@@ -151,6 +151,7 @@ void LogLoop::close_file_of(WorkerPipe& pipe) {
   };
   if (pipe.file() == nullptr || std::any_of(pipes_.begin(), pipes_.end(), writes_it)) return;
   lost_log_bytes_ += pipe.file()->finish();
+  record_progress();
 }
 
 // --- the end of the job ----------------------------------------------------------------------

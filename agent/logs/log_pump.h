@@ -118,8 +118,9 @@ class LogPump {
   /// Ends all waits for consoles. Bytes that a console does not accept at once are dropped and
   /// counted, and a line says so.
   void hurry();
-  /// How long the thread's present turn has taken, if it sleeps in the kernel now: seconds mean
-  /// that storage does not answer. 0 if it waits for events, runs, or waits for a processor.
+  /// How long the thread has worked for one stream or one call, if it sleeps in the kernel now:
+  /// seconds mean that storage does not answer. 0 if it waits for events, runs, or waits for a
+  /// processor.
   Duration blocked_for() const;
   /// Does finish() and flush(), then ends the thread. After `limit` it does hurry(). True if all
   /// output was read and shown. Returns at most one second after `limit`: a thread that hangs is

@@ -289,6 +289,40 @@ TEST_CASE_METHOD(LogPumpTest,
   ended.get_future().wait();
 }
 
+TEST_CASE_METHOD(LogPumpTest, "log_pump: time on one stream does not count for the next one",
+                 "[unit][agent]") {
+  // Each write to /dev/full calls on_full, which waits here like a write to a slow disk.
+  std::array<std::promise<void>, 2> begun;
+  std::array<std::promise<void>, 2> may_end;
+  std::atomic<std::size_t> writes = 0;
+  const auto on_full = [&](const std::string&) {
+    const std::size_t i = writes++;
+    begun.at(i).set_value();
+    may_end.at(i).get_future().wait();
+  };
+  std::promise<void> start;  // Until both pipes have bytes: then one turn reads both.
+  pump->run([&start] { start.get_future().wait(); });
+  for (int i = 0; i < 2; ++i) {
+    auto file =
+        std::make_shared<LogFile>("/dev/full", LogFile::Begin::Append,
+                                  LogFileOptions{.ends_when_full = true, .on_full = on_full});
+    write_all(pipe({.file = file}).get(), "x");
+  }
+  start.set_value();
+  REQUIRE(begun[0].get_future().wait_for(kPatience) == std::future_status::ready);
+  while (pump->blocked_for() < 50ms)
+    std::this_thread::yield();
+  const auto first_ends = Clock::now();
+  may_end[0].set_value();
+  REQUIRE(begun[1].get_future().wait_for(kPatience) == std::future_status::ready);
+  Duration blocked(0);
+  while ((blocked = pump->blocked_for()) == 0s)
+    std::this_thread::yield();
+  CHECK(blocked <= Clock::now() - first_ends);
+  may_end[1].set_value();
+  finish();
+}
+
 TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
           "[unit][agent]") {
   LogMailbox mailbox;
