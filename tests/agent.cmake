@@ -6,6 +6,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/end_cause_test.cc
     unit/agent/error_file_test.cc
     unit/agent/event_record_test.cc
+    unit/agent/exit_report_left_test.cc
     unit/agent/exit_report_test.cc
     unit/agent/hang_detector_test.cc
     unit/agent/job_outcome_test.cc

@@ -74,7 +74,7 @@ Json raw_error(const WorkerEvent& event) {
   Json data;
   if (parse_error_file(event.error_text, data)) return python_json(data);
   data = {{"message", "<NONE>"}};
-  if (event.exit_code >= 0)
+  if (event.exit_code.value_or(-1) >= 0)
     data["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
   return python_json(data);
 }
@@ -102,8 +102,8 @@ std::string agent_event(const EventContext& context, std::string_view state,
 std::string worker_event(const EventContext& context, const AssignedRanks& ranks,
                          const WorkerEvent& event) {
   const auto number = [](int value) { return Json::array({value}); };
-  const auto if_failed = [&event](int value) {
-    return Json::array({event.failed ? Json(value) : Json(nullptr)});
+  const auto if_failed = [&event](std::optional<int> value) {
+    return Json::array({event.failed ? or_null(value) : Json(nullptr)});
   };
   Json inner = group_json(context);
   // Lists of one element: torch writes them by mistake, and its readers expect them.

@@ -45,7 +45,8 @@ struct WorkerEvent {
   LocalRank local_rank;
   int pid = 0;
   bool failed = false;
-  int exit_code = 0;       // Only if it failed. For a signal, its negative number.
+  /// Only if it failed. For a signal, its negative number. Empty: it could not be killed.
+  std::optional<int> exit_code;
   std::string error_text;  // The text of its error file. Empty: the worker left none.
 };
 std::string worker_event(const EventContext& context, const AssignedRanks& ranks,

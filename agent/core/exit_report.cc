@@ -53,6 +53,15 @@ std::string signal_text(const ExplainedEnd& end, bool is_victim) {
   return note;
 }
 
+std::string exit_code_text(const WorkerEnd& end) {
+  return end.has_ended() ? std::to_string(end.exit.code()) : "<N/A>";
+}
+
+nlohmann::ordered_json died_json(const WorkerEnd& end) {
+  if (!end.has_ended()) return nullptr;
+  return utc_text(std::chrono::milliseconds(end.died_ms));
+}
+
 // How the user can get more information next time.
 std::string hint(const ExplainedEnd& end) {
   std::string text;
@@ -72,7 +81,7 @@ void add_end(nlohmann::ordered_json& json, const WorkerEnd& end) {
   json["rank"] = end.rank.value;
   json["local_rank"] = end.local_rank.value;
   json["pid"] = end.pid;
-  json["exitcode"] = end.exit.code();
+  json["exitcode"] = end.has_ended() ? nlohmann::ordered_json(end.exit.code()) : nullptr;
   json["signal"] = end.exit.killed ? nlohmann::ordered_json(signal_name(end.exit.status)) : nullptr;
 }
 
@@ -83,7 +92,7 @@ nlohmann::ordered_json failure_json(const ExplainedEnd& end, bool is_victim) {
   json["victim"] = is_victim;
   json["oom_evidence"] =
       end.oom_evidence.empty() ? nullptr : nlohmann::ordered_json(end.oom_evidence);
-  json["died"] = utc_text(std::chrono::milliseconds(end.died_ms));
+  json["died"] = died_json(end);
   json["ended_because"] =
       end.ended_because.empty() ? nullptr : nlohmann::ordered_json(end.ended_because);
   json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
@@ -110,7 +119,7 @@ nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
   nlohmann::ordered_json json;
   json["attempt"] = cause.attempt;
   add_end(json, cause.end);
-  json["died"] = utc_text(std::chrono::milliseconds(cause.end.died_ms));
+  json["died"] = died_json(cause.end);
   json["cause"] = cause.text;
   return json;
 }
@@ -118,6 +127,7 @@ nlohmann::ordered_json earlier_json(const AttemptCause& cause) {
 // True if the worker's end can be a consequence of muster's signals. If its program handled such a
 // signal in its own way, every end but a crash can be a consequence.
 bool follows_from_signals(const ExplainedEnd& end) {
+  if (!end.has_ended()) return true;
   if (!end.exit.killed) return end.can_outlive_signal;  // If false, it was already exiting.
   if (end.was_sent(end.exit.status)) return true;
   return end.can_outlive_signal && end.exit.status != SIGKILL && !dumps_core(end.exit.status);
@@ -131,13 +141,14 @@ ExitReport::ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends)
   for (const ExplainedEnd& end : failures_)
     clock.add(end.clock);
   clock_was_set_ = clock.was_set();
-  std::erase_if(failures_, [](const ExplainedEnd& end) { return end.exit.ok(); });
+  std::erase_if(failures_, [](const ExplainedEnd& end) { return !end.has_failed(); });
+  const auto place = [](const ExplainedEnd& end) { return std::pair(!end.has_ended(), end.order); };
   std::sort(failures_.begin(), failures_.end(),
-            [](const ExplainedEnd& a, const ExplainedEnd& b) { return a.order < b.order; });
+            [&place](const ExplainedEnd& a, const ExplainedEnd& b) { return place(a) < place(b); });
   // Error files have a resolution of one second, and their time is not the time of death: within
   // one second, the kernel's order of deaths decides.
-  const auto key = [this](const ExplainedEnd& end) {
-    return std::tuple(is_victim(end), clock_was_set_ ? 0 : failed_s(end), end.order);
+  const auto key = [this, &place](const ExplainedEnd& end) {
+    return std::tuple(is_victim(end), clock_was_set_ ? 0 : failed_s(end), place(end));
   };
   const auto first = std::min_element(
       failures_.begin(), failures_.end(),
@@ -149,25 +160,30 @@ const ExplainedEnd* ExitReport::first_failure() const {
   return failures_.empty() ? nullptr : &failures_[first_];
 }
 
+std::int64_t ExitReport::end_ms(const ExplainedEnd& end) const {
+  return end.has_ended() ? end.died_ms : options_.now_ms;
+}
+
 std::optional<std::int64_t> ExitReport::recorded_s(const ExplainedEnd& end) const {
   if (clock_was_set_ || !end.error || !end.error->has_value()) return std::nullopt;
   const auto& second = (*end.error)->timestamp_s;
   // A time before the attempt or after the death comes from an old file or from a different clock.
-  if (!second || *second < floor_s(options_.started_ms) || *second > floor_s(end.died_ms))
+  if (!second || *second < floor_s(options_.started_ms) || *second > floor_s(end_ms(end)))
     return std::nullopt;
   return second;
 }
 
 std::int64_t ExitReport::failed_s(const ExplainedEnd& end) const {
-  return recorded_s(end).value_or(floor_s(end.died_ms));
+  return recorded_s(end).value_or(floor_s(end_ms(end)));
 }
 
 std::int64_t ExitReport::shown_s(const ExplainedEnd& end) const {
   const bool has_record = end.error && end.error->has_value();
-  return (has_record ? (*end.error)->timestamp_s : std::nullopt).value_or(floor_s(end.died_ms));
+  return (has_record ? (*end.error)->timestamp_s : std::nullopt).value_or(floor_s(end_ms(end)));
 }
 
 bool ExitReport::is_victim(const ExplainedEnd& end) const {
+  if (!end.ended_because.empty()) return false;  // It had failed before all were signalled.
   if (!end.signalled_ms || !follows_from_signals(end)) return false;
   // If it recorded an error before it was signalled, it failed by itself and was only slow to end.
   const auto recorded = recorded_s(end);
@@ -191,6 +207,7 @@ std::string ExitReport::explanation(const ExplainedEnd& end) const {
     text += line;
   };
   add_line(end.ended_because);
+  if (!end.has_ended()) add_line("it did not end after SIGKILL: it is left behind");
   add_line(victim_text(end));
   if (end.error && end.error->has_value()) {
     const ErrorRecord& record = **end.error;
@@ -221,8 +238,8 @@ std::string ExitReport::block(std::size_t index) const {
   text += "  host      : " + options_.host + "\n";
   text += "  rank      : " + std::to_string(end.rank.value) +
           " (local_rank: " + std::to_string(end.local_rank.value) + ")\n";
-  text += "  exitcode  : " + std::to_string(end.exit.code()) + " (pid: " + std::to_string(end.pid) +
-          ") " + (name.empty() ? "" : " (" + name + ")") + "\n";
+  text += "  exitcode  : " + exit_code_text(end) + " (pid: " + std::to_string(end.pid) + ") " +
+          (name.empty() ? "" : " (" + name + ")") + "\n";
   text += "  error_file: " + (end.error_file.empty() ? "<N/A>" : end.error_file) + "\n";
   text += "  traceback : " + indented(explanation(end));
   return text;
@@ -294,10 +311,11 @@ std::string ExitReport::error_file(std::string_view original) const {
   if (end == nullptr) return "";
   if (auto merged = merge_error_file(original, end->exit.code())) return std::move(*merged);
   record.message = "rank " + std::to_string(end->rank.value) + " on " + options_.host +
-                   " failed (exitcode: " + std::to_string(end->exit.code()) + ")";
+                   (end->has_ended() ? " failed (exitcode: " + exit_code_text(*end) + ")"
+                                     : " failed (it could not be killed)");
   record.traceback = explanation(*end);
   record.timestamp_s = failed_s(*end);
-  record.error_code = end->exit.code();
+  if (end->has_ended()) record.error_code = end->exit.code();
   return write_error_file(record);
 }
 

@@ -46,16 +46,17 @@ struct ReportOptions {
 
 class ExitReport {
  public:
-  /// `ends`: all workers of the attempt, including those that succeeded.
+  /// `ends`: all workers of the attempt, including those that succeeded. A worker without an end
+  /// could not be killed: that is a failure.
   ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends);
 
-  /// The failures, in the order in which the workers died.
+  /// The failures, in the order in which the workers died. Those that have not ended come last.
   const std::vector<ExplainedEnd>& failures() const { return failures_; }
   /// The root cause: the first failure among the workers that are not victims. If all failed
   /// workers are victims, the first victim. Null if no worker failed.
   const ExplainedEnd* first_failure() const;
   /// True if the worker was alive when muster signalled it to end, and its end can be a consequence
-  /// of that signal.
+  /// of that signal. False if muster ended this worker alone before.
   bool is_victim(const ExplainedEnd& end) const;
 
   /// The first failure as one line, for the reports of later attempts. Empty if no worker failed by
@@ -74,6 +75,8 @@ class ExitReport {
   std::string error_file(std::string_view original) const;
 
  private:
+  /// When it died; now, if it has not ended.
+  std::int64_t end_ms(const ExplainedEnd& end) const;
   /// The second in which the worker failed, as exactly as it is known.
   std::int64_t failed_s(const ExplainedEnd& end) const;
   /// The same for people: the timestamp of its error file, even if recorded_s() refuses it.

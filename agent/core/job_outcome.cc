@@ -15,6 +15,14 @@ JobOutcome succeeded(const std::string& reason) {
   return outcome;
 }
 
+JobOutcome worker_failed(const std::string& reason) {
+  const std::string text = reason.empty() ? "a worker failed" : reason;
+  return {.log_level = reason.empty() ? LogLevel::Nothing : LogLevel::Error,
+          .text = reason,
+          .reports_failure = true,
+          .cause_without_failure = EndCause{"worker_failed", "RuntimeError", text}};
+}
+
 JobOutcome failed(EndCause cause) {
   return {.log_level = LogLevel::Error, .text = cause.text, .cause = std::move(cause)};
 }
@@ -40,9 +48,7 @@ JobOutcome job_outcome(const Finish& finish, const OutcomeFacts& facts) {
     case Finish::Why::Succeeded:
       return succeeded(finish.reason);
     case Finish::Why::WorkerFailed:
-      return {.log_level = finish.reason.empty() ? LogLevel::Nothing : LogLevel::Error,
-              .text = finish.reason,
-              .reports_failure = true};
+      return worker_failed(finish.reason);
     case Finish::Why::StartFailed:
       return failed(missing_resource(finish.reason));
     case Finish::Why::RendezvousFailed:

@@ -20,6 +20,9 @@ struct JobOutcome {
   std::string last_line;
   bool succeeded = false;        // If true, temporary files are removed.
   bool reports_failure = false;  // A worker failed: the exit code comes from the failure report.
+  /// If reports_failure: the cause for these files if no worker's end shows a failure. Example: a
+  /// worker that hung could not be killed, and ended with 0 later.
+  std::optional<EndCause> cause_without_failure = {};
   int exit_code = 1;
   int signal = 0;  // If not 0, muster ends by this signal, like a program that handles no signals.
 };

@@ -44,9 +44,9 @@ class WallClockWatch {
 struct WorkerEnd {
   LocalRank local_rank;
   GlobalRank rank;
-  int pid = 0;  // 0: it was never started.
-  WorkerExit exit;
-  int order = 0;  // The position in the order in which the kernel reported deaths; 0: first.
+  int pid = 0;      // 0: it was never started.
+  WorkerExit exit;  // Only if it has ended.
+  int order = 0;    // The position in the order in which the kernel reported deaths; 0: first.
   /// Wall clock since the epoch: shown to people, and compared with error files. 0: still alive.
   std::int64_t died_ms = 0;
   /// When muster first signalled the worker to end. Empty if it was not alive then.
@@ -56,6 +56,8 @@ struct WorkerEnd {
   WallClockWatch clock;             // Has the offsets at the start, the signals and the end.
 
   bool has_ended() const { return died_ms != 0; }
+  /// For a report at the end of the job: a worker that has not ended could not be killed.
+  bool has_failed() const { return !has_ended() || !exit.ok(); }
   bool was_sent(int signal) const;
   void record_signal(int signal, bool can_outlive, std::int64_t now_ms);
 };

@@ -146,11 +146,9 @@ class Agent {
   }
 
   void end_early(const std::string& reason) {
-    const JobOutcome outcome =
-        job_outcome({.why = Finish::Why::StartFailed, .reason = reason}, OutcomeFacts{});
-    job_end_.report(
-        outcome, group_, {}, [this] { run_files_.remove(false); },
-        [this](int exit_code) { end(exit_code); });
+    ends_early_ = true;
+    work_.job_ends();
+    finish({.why = Finish::Why::StartFailed, .reason = reason}, {});
   }
 
   void on_progress(const WorkerProgress& progress) {
@@ -402,6 +400,7 @@ class Agent {
 
   // --- the end of the job -----------------------------------------------------------------------
   void apply(const Finish& action) {
+    if (ends_early_) return;  // A signal does not change the report that is being made.
     work_.job_ends();
     job_end_.read_ends(group_, [this, action](const JobEnd::Ends& ends) { finish(action, ends); });
   }
@@ -483,6 +482,7 @@ class Agent {
   std::optional<int> last_attempt_;       // The restart count of the last attempt.
   bool start_pending_ = false;            // This attempt's start requests are not sent yet.
   std::optional<std::string> logs_full_;  // The reason, after --log-on-full=fail ended it.
+  bool ends_early_ = false;               // The job could not begin.
   bool ended_ = false;
 };
 

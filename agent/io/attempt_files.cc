@@ -78,7 +78,7 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
 }  // namespace
 
 AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
-  AttemptFiles made;
+  AttemptFiles made{.file_options = request.file_options};
   if (std::string problem = request.run_files.restore(); !problem.empty()) {
     made.problem = std::move(problem);
     return made;

@@ -81,10 +81,10 @@ void EventLog::workers_ended(bool succeeded, const std::vector<ExplainedEnd>& en
     WorkerEvent event{.state = succeeded ? "SUCCEEDED" : "TERMINATED",
                       .local_rank = end.local_rank,
                       .pid = end.pid};
-    if (!succeeded && !end.exit.ok()) {
+    if (!succeeded && end.has_failed()) {
       event.state = "FAILED";
       event.failed = true;
-      event.exit_code = end.exit.code();
+      if (end.has_ended()) event.exit_code = end.exit.code();
       event.error_text = end.error_text;
     }
     write(worker_event(context(), ranks_, event));

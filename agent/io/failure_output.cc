@@ -61,7 +61,7 @@ void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
   if (options.failure_report.empty() && options.own_error_file.empty()) return;
   std::vector<ExplainedEnd> ends;
   for (const WorkerEnd& worker : lost.workers)
-    if (worker.has_ended()) ends.push_back({worker});
+    ends.push_back({worker});
   write_report_files(options,
                      make_report(options, std::move(ends), 0, agent_lost(lost.how), lost.earlier));
 }

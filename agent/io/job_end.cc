@@ -67,9 +67,13 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
 
 void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,
                     std::function<void()> clean_up, std::function<void(int exit_code)> done) {
-  auto report = std::make_shared<const ExitReport>(
-      make_report(options_, ends, group.started_ms(), outcome.cause, earlier_));
-  const bool has_files = outcome.cause || (outcome.reports_failure && report->first_failure());
+  const auto with = [&](const std::optional<EndCause>& cause) {
+    return make_report(options_, ends, group.started_ms(), cause, earlier_);
+  };
+  auto report = std::make_shared<ExitReport>(with(outcome.cause));
+  if (outcome.cause_without_failure && report->first_failure() == nullptr)
+    *report = with(outcome.cause_without_failure);
+  const bool has_files = outcome.cause || outcome.reports_failure;
   const int exit_code = print_outcome(outcome, *report);
   work_.run(
       [&options = options_, report, has_files, clean_up = std::move(clean_up)] {
@@ -95,7 +99,7 @@ int JobEnd::print_outcome(const JobOutcome& outcome, const ExitReport& report) {
   work_.pump().print(
       LogStream::Err,
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n");
-  if (!options_.propagate_exit_code) return 1;
+  if (!options_.propagate_exit_code || !cause->has_ended()) return 1;
   return cause->exit.killed ? 128 + cause->exit.status : cause->exit.status;
 }
 

@@ -206,7 +206,7 @@ std::vector<ExplainedEnd> WorkerGroup::ends() const {
 
 void read_error_files(std::vector<ExplainedEnd>& ends) {
   for (ExplainedEnd& end : ends) {
-    if (!end.exit.ok() && !end.stderr_file.empty())
+    if (end.has_failed() && !end.stderr_file.empty())
       end.stderr_file_end = read_piece(end.stderr_file, -kMaxFileEndBytes).bytes;
     auto text = read_error_file_at(end.error_file);
     if (!text) {

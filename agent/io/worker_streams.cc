@@ -123,6 +123,7 @@ void WorkerStreams::follow(LogPump& pump, const ShownFile& shown, std::shared_pt
                                           : options.duplicate_stdout_filters,
                .filtered_file = shown.is_stderr ? attempt_files_.plan.filtered_stderr
                                                 : attempt_files_.plan.filtered_stdout,
+               .filtered_options = attempt_files_.file_options,
                .written_here = std::move(file)});
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/core/log_cut.h"
@@ -92,10 +93,12 @@ class LogFile {
   bool warned_ = false;
 };
 
-/// A file of the lines that pass a filter. Several streams may share it.
+/// A file of the lines that pass a filter. Several streams may share it. It has a log file's
+/// limits.
 class LogFilterFile {
  public:
-  explicit LogFilterFile(std::string path) : file_(std::move(path), LogFile::Begin::Append, {}) {}
+  LogFilterFile(std::string path, LogFileOptions options)
+      : file_(std::move(path), LogFile::Begin::Append, std::move(options)) {}
   std::string& buffer() { return buffer_; }
   void flush() {
     if (!buffer_.empty()) file_.append(buffer_);

@@ -103,9 +103,13 @@ void LogLoop::wait() {
   busy_since_ns_ = 0;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                  static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
-  busy_since_ns_ = std::chrono::nanoseconds(now().time_since_epoch()).count();
+  record_progress();
   for (int i = 0; i < count; ++i)
     dispatch(events[static_cast<std::size_t>(i)].data.u64);
+}
+
+void LogLoop::record_progress() {
+  busy_since_ns_ = std::chrono::nanoseconds(now().time_since_epoch()).count();
 }
 
 void LogLoop::dispatch(std::uint64_t id) {
@@ -147,6 +151,7 @@ void LogLoop::read_mailbox() {
     }
     flush_consoles();  // The call below may take long.
     message->act(*this);
+    record_progress();
   }
   dropped_lines_ += mailbox_->take_dropped();
   flush_consoles();
@@ -246,7 +251,8 @@ void LogLoop::follow(FollowOptions options) {
   std::shared_ptr<LogFilterFile> filtered;
   if (!options.filtered_file.empty()) {
     auto& shared = filtered_[options.filtered_file];
-    if (!shared) shared = std::make_shared<LogFilterFile>(options.filtered_file);
+    if (!shared)
+      shared = std::make_shared<LogFilterFile>(options.filtered_file, options.filtered_options);
     filtered = shared;
   }
   files_.push_back(

@@ -62,6 +62,8 @@ class LogLoop {
 
   LogLoop(const LogPump::Options& options, std::shared_ptr<LogMailbox> mailbox, OwnedFd epoll);
   void wait();
+  /// Another part of the turn begins: blocked_for() counts from now on.
+  void record_progress();
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
@@ -125,7 +127,7 @@ class LogLoop {
   bool all_done_ = true;
   std::atomic<bool> abandoned_ = false;
   std::atomic<int> thread_id_ = 0;
-  std::atomic<std::int64_t> busy_since_ns_ = 0;  // The start of the turn. 0: it waits for events.
+  std::atomic<std::int64_t> busy_since_ns_ = 0;  // record_progress(). 0: it waits for events.
   std::vector<char> buffer_;
 };
 

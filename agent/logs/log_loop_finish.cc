@@ -151,6 +151,7 @@ void LogLoop::close_file_of(WorkerPipe& pipe) {
   };
   if (pipe.file() == nullptr || std::any_of(pipes_.begin(), pipes_.end(), writes_it)) return;
   lost_log_bytes_ += pipe.file()->finish();
+  record_progress();
 }
 
 // --- the end of the job ----------------------------------------------------------------------
@@ -169,6 +170,9 @@ void LogLoop::finish(Instant pipes_deadline, std::function<void(FinishReport)> d
   for (const auto& file : files_)
     file->dirty = true;
   files_resume_ = {};
+  // An earlier attempt's pipe may still have bytes: the console had no room for them.
+  for (const auto& [id, pipe] : pipes_)
+    if (pipe->is_over) pipe->stop_waiting();
 }
 
 void LogLoop::flush_all(std::function<void(ShownReport)> done) {
@@ -200,9 +204,8 @@ void LogLoop::stop(Instant deadline) {
 
 bool LogLoop::nothing_to_read() const {
   return std::none_of(files_.begin(), files_.end(), [](const auto& file) { return file->dirty; }) &&
-         std::all_of(pipes_.begin(), pipes_.end(), [](const auto& pipe) {
-           return pipe.second->is_done() || pipe.second->is_over;
-         });
+         std::all_of(pipes_.begin(), pipes_.end(),
+                     [](const auto& pipe) { return pipe.second->is_done(); });
 }
 
 void LogLoop::advance_finishing(Instant now) {

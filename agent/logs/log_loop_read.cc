@@ -47,6 +47,7 @@ void LogLoop::read_files(Instant now) {
     file->dirty = file->read(now, buffer_);
     more = more || file->dirty;
     file->output().console.flush();
+    record_progress();
   }
   if (any && !more && !finishing_) files_resume_ = now + kFilesPause;
 }
@@ -66,6 +67,7 @@ void LogLoop::read_pipe(std::uint64_t id) {
 void LogLoop::read_pipe(WorkerPipe& pipe) {
   if (pipe.has_ended) return;
   pipe.has_ended = pipe.read(buffer_) == WorkerPipe::State::Ended;
+  record_progress();
 }
 
 }  // namespace muster

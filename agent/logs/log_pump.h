@@ -43,6 +43,7 @@ struct FollowOptions {
   /// Lines that contain any of these strings go to filtered_file, too.
   std::vector<std::string> filters = {};
   std::string filtered_file = {};
+  LogFileOptions filtered_options = {};
   std::shared_ptr<LogFile> written_here = nullptr;  // The same file, if the log thread writes it.
   LineLimits limits = {};
 };
@@ -106,10 +107,10 @@ class LogPump {
   /// earlier attempts wait for the console.
   using Tails = std::map<LocalRank, std::string>;
   void end_attempt(std::function<void(const Tails&)> done);
-  /// Call this when the last attempt's workers are dead. `done` is called when all their output is
-  /// read and passed to the console. If a process that does not descend from the workers still
-  /// holds a pipe, the thread waits for it until `pipe_limit`. Then it reads only the bytes that
-  /// are already in the pipe.
+  /// Call this when the last attempt's workers are dead. `done` is called when all output, also of
+  /// earlier attempts, is read and passed to the console. If a process that does not descend from
+  /// the workers still holds a pipe, the thread waits for it until `pipe_limit`. Then it reads only
+  /// the bytes that are already in the pipe.
   void finish(Duration pipe_limit, std::function<void(FinishReport)> done);
   /// `done` is called when all output is shown, or its reader is gone, or after hurry(). If that
   /// takes more than a second, a log line says what the thread waits for.
@@ -117,8 +118,9 @@ class LogPump {
   /// Ends all waits for consoles. Bytes that a console does not accept at once are dropped and
   /// counted, and a line says so.
   void hurry();
-  /// How long the thread's present turn has taken, if it sleeps in the kernel now: seconds mean
-  /// that storage does not answer. 0 if it waits for events, runs, or waits for a processor.
+  /// How long the thread has worked for one stream or one call, if it sleeps in the kernel now:
+  /// seconds mean that storage does not answer. 0 if it waits for events, runs, or waits for a
+  /// processor.
   Duration blocked_for() const;
   /// Does finish() and flush(), then ends the thread. After `limit` it does hurry(). True if all
   /// output was read and shown. Returns at most one second after `limit`: a thread that hangs is

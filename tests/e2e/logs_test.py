@@ -299,6 +299,14 @@ class Options(LogsTest):
                                           for rank in range(2) for n in (1, 3)),
             "filtered_stderr.log": [f"[default{rank}]:step=2" for rank in range(2)]})
 
+    def test_the_limit_of_a_log_is_one_of_the_filtered_lines_too(self):
+        self.run_muster("--tee=1", "--log-dir=logs", "--log-max-bytes=64K", "--duplicate-stdout-filters=loss",
+                        "--no-python", "sh", "-c", "seq -f loss=%.0f 1 20000", expect=0)
+        path, = (self.dir / "logs").rglob("filtered_stdout.log")
+        lines = path.read_text().splitlines()
+        self.assertLessEqual(path.stat().st_size, 64 << 10)
+        self.assertEqual((lines[0], lines[-1]), ("[default0]:loss=1", "[default0]:loss=20000"))
+
     def test_local_ranks_filter(self):
         script = self.script("rank.sh", "#!/bin/sh\necho out$LOCAL_RANK\necho err$LOCAL_RANK >&2\n")
         for flags in ([], ["-t3", "--log-dir=logs"]):

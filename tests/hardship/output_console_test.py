@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -59,6 +60,32 @@ class Slow(ConsoleTest):
                                  [str(n) for n in range(1, 200001)])
                 self.assertIn("LAST", lines)
                 self.assertIn("ChildFailedError", text)
+
+    def test_a_reader_that_comes_late_gets_the_rest_of_earlier_attempts_too(self):
+        """stderr is a TCP socket: once it has room again, it has room for all that muster itself has kept. Then only
+        the pipes of the first attempt still hold bytes."""
+        workers, size = 16, 1_000_000
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            stderr = socket.create_connection(server.getsockname())
+            reader, _ = server.accept()
+        self.addCleanup(reader.close)
+        with stderr:
+            process = self.pipe_muster("--no-python", f"--nproc-per-node={workers}", "--max-restarts=1", "sh", "-c",
+                                       "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 1; "
+                                       f"head -c {size} /dev/zero >&2; echo $LOCAL_RANK >> ready; "
+                                       "[ $LOCAL_RANK != 0 ] && exec sleep 1000; "
+                                       "until [ -e go ]; do sleep 0.05; done; exit 1",
+                                       stdout=subprocess.DEVNULL, stderr=stderr, more=QUIET)
+        self.ready(workers)
+        (self.dir / "go").touch()
+        # Front, shim and agent are left: both attempts are over.
+        wait_for(lambda: len(self.token.processes()) == 3, "the end of both attempts")
+        time.sleep(2)
+        shown = 0
+        while chunk := reader.recv(1 << 22):
+            shown += chunk.count(0)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
+        self.assertEqual(shown, workers * size)
 
     def test_while_it_waits_for_stdout_it_says_so(self):
         process = self.pipe_muster("--no-python", "-t", "1", "--log-dir", "logs", "sh", "-c",

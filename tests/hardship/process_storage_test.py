@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Storage that hangs below what muster and its workers read and write: three signals end muster anyway, and so do 30 s."""
+import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -198,6 +200,30 @@ class Stuck(StorageTest):
         self.assertEqual(len(self.read("ready").split()), 2)
         self.assertEqual(self.report()["failures"][0]["exitcode"], 3)
         self.assertIn(f"Process {stuck[0]} did not exit after SIGKILL: it is left behind", self.read("err"))
+        self.assert_left_behind(stuck)
+
+    def test_a_worker_that_hangs_and_cannot_be_killed_is_the_cause(self):
+        folder = self.mount(never={silent_fs.OPEN})
+        (folder / "data").touch()
+        process = self.begin("--no-python", "--nproc-per-node=2", "--exit-code=propagate", "/bin/sh", "-c",
+                             f"[ $LOCAL_RANK = 1 ] && exec cat {folder}/data; echo $$$$ >> ready; exec sleep 1000",
+                             env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "0.5",
+                                  "TORCHELASTIC_ERROR_FILE": str(self.dir / "error.json")})
+        self.ready(1)
+        stuck = self.stuck()
+        os.kill(stuck[0], signal.SIGTERM)  # It cannot end, but from now on its state is D.
+        # muster sends SIGABRT to the stuck worker, SIGKILL after 10 s, and 10 s later SIGKILL to all.
+        other = int(self.read("ready"))
+        wait_for(lambda: other not in self.token.processes(), "the end of the other worker", 40)
+        self.end_by_three_signals(process)  # Else muster waits 30 s for the stuck one.
+        report = self.report()
+        self.assertEqual((report["ended_by"], report["first_failure"]), ("worker_failed", 1))
+        self.assertEqual([(one["rank"], one["exitcode"], one["victim"]) for one in report["failures"]],
+                         [(0, -signal.SIGKILL, True), (1, None, False)])
+        cause = self.read("err").partition("Root Cause")[2]
+        self.assertRegex(cause, r"exitcode  : <N/A> \(pid: \d+\) \n.*\n  traceback : it waited in the kernel .*\n"
+                                r"  it did not end after SIGKILL: it is left behind\n")
+        self.assertIn("rank 1 on", json.loads(self.read("error.json"))["message"]["message"])
         self.assert_left_behind(stuck)
 
     def test_a_current_folder_that_does_not_answer(self):

@@ -14,15 +14,19 @@
 #include <chrono>
 #include <deque>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "agent/io/run_files.h"
 #include "agent/posix/shim_protocol.h"
+#include "tests/support/temp_folder.h"
 
 namespace muster::testing {
 namespace {
@@ -258,6 +262,29 @@ TEST_CASE("agent: a console that nobody reads holds up neither answers nor stops
   const ShimRequest end = shim.next();
   CHECK(end.kind == Kind::End);
   CHECK(end.exit_code == 1);
+}
+
+TEST_CASE("agent: a signal does not change an end that is being reported", "[unit][agent]") {
+  const TempFolder folder;
+  AgentOptions options = two_workers();
+  options.log.dir = "/dev/null/logs";  // So the job cannot begin.
+  options.failure_report = (folder.dir / "report.json").string();
+  Pipe console(true);  // The report waits for a reader.
+  FakeShim shim(options, console.ends[1]);
+  const auto deadline = std::chrono::steady_clock::now() + kBound;
+  const auto report = [&options] {
+    std::ifstream file(options.failure_report);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  while (report().empty() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(1ms);
+  CHECK_THAT(report(), Catch::Contains("\"start_failed\""));
+  shim.signal(SIGTERM);
+  const ShimRequest end = shim.next();
+  CHECK(end.kind == Kind::End);
+  CHECK(end.number == 0);
+  CHECK(end.exit_code == 1);
+  CHECK_THAT(report(), Catch::Contains("\"start_failed\""));
 }
 
 TEST_CASE("agent: its folder has an owner until the shim ends, too", "[unit][agent]") {

@@ -53,7 +53,7 @@ TEST_CASE("events: a worker's tell its ranks, in lists of one", "[unit][agent]")
 }
 
 TEST_CASE("events: a failure has its exit code and its error file", "[unit][agent]") {
-  const auto failure = [](int code, std::string text) {
+  const auto failure = [](std::optional<int> code, std::string text) {
     return json::parse(worker_event(context(), kRanks,
                                     {.state = "FAILED",
                                      .local_rank = {0},
@@ -65,6 +65,8 @@ TEST_CASE("events: a failure has its exit code and its error file", "[unit][agen
   const json inner = json::parse(failure(-15, "")["metadata"].get<std::string>());
   CHECK(inner["exit_code"] == json{-15});
   CHECK(inner["worker_pid"] == json{78});
+  const json left = json::parse(failure(std::nullopt, "")["metadata"].get<std::string>());
+  CHECK(left["exit_code"] == json::parse("[null]"));  // The worker could not be killed.
   CHECK(failure(-15, "")["raw_error"] == R"({"message": "<NONE>"})");
   CHECK(failure(3, "")["raw_error"] ==
         R"({"message": "<NONE>", "errorTraits": {"category": "system_terminated_error", )"

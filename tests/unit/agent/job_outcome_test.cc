@@ -60,8 +60,13 @@ TEST_CASE("job_outcome: a worker's failure is the report's to tell", "[unit][age
   CHECK(outcome.log_level == LogLevel::Nothing);
   CHECK_FALSE(outcome.cause);
   CHECK(outcome.last_line.empty());
-  CHECK(job_outcome({.why = Why::WorkerFailed, .reason = "stuck"}, {}).log_level ==
-        LogLevel::Error);
+  const JobOutcome stuck = job_outcome({.why = Why::WorkerFailed, .reason = "stuck"}, {});
+  CHECK(stuck.log_level == LogLevel::Error);
+  CHECK(stuck.text == "stuck");
+  CHECK_FALSE(stuck.cause);  // The workers' ends name a failure, as a rule.
+  REQUIRE(stuck.cause_without_failure);
+  CHECK(stuck.cause_without_failure->kind == "worker_failed");
+  CHECK(stuck.cause_without_failure->line() == "RuntimeError: stuck");
 }
 
 TEST_CASE("job_outcome: a signal before the workers is muster's own end", "[unit][agent]") {

@@ -152,6 +152,45 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the e
   CHECK(report.get().all_read);
 }
 
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a slow console gets the rest of earlier attempts in the end, too",
+                 "[unit][agent]") {
+  constexpr int kWorkers = 8;
+  constexpr std::size_t kBytes = 1'000'000;  // Fits into the worker's pipe.
+  const std::string block(kBytes, 'x');
+  for (int rank = 0; rank < kWorkers; ++rank)
+    write_all(tap(rank).get(), block);
+  const OwnedFd held = tap(kWorkers);  // A process of another descent holds this pipe.
+  write_all(held.get(), "held\n");
+  pump->end_attempt([](const auto&) {});
+  auto report = begin_finish();
+  CHECK(report.wait_for(200ms) == std::future_status::timeout);
+  std::string text = shown(err, kWorkers * kBytes + 5);
+  CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x')) == kWorkers * kBytes);
+  CHECK_THAT(text, Catch::Contains("held\n"));
+  REQUIRE(report.wait_for(kPatience) == std::future_status::ready);
+  CHECK(report.get().all_read);
+  CHECK(flush().lost_bytes == 0);
+}
+
+TEST_CASE_METHOD(
+    LogPumpTest,
+    "log_pump: the unread rest of earlier attempts is counted when nobody waits for it",
+    "[unit][agent]") {
+  constexpr std::size_t kBytes = 1'000'000;
+  const std::string block(kBytes, 'x');
+  for (int i = 0; i < 4; ++i)
+    write_all(pipe({.console = LogStream::Out}).get(), block);
+  pump->end_attempt([](const auto&) {});
+  auto report = begin_finish();
+  auto flushed = begin_flush();
+  CHECK(flushed.wait_for(200ms) == std::future_status::timeout);
+  pump->hurry();
+  REQUIRE(flushed.wait_for(kPatience) == std::future_status::ready);
+  const std::size_t lost = flushed.get().lost_bytes;
+  CHECK(lost + rest(out).size() == 4 * kBytes);
+}
+
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
                  "[unit][agent]") {
   const OwnedFd log = open_log("a");
@@ -292,6 +331,40 @@ TEST_CASE_METHOD(LogPumpTest,
     CHECK(pump->blocked_for() == 0s);
   end = true;
   ended.get_future().wait();
+}
+
+TEST_CASE_METHOD(LogPumpTest, "log_pump: time on one stream does not count for the next one",
+                 "[unit][agent]") {
+  // Each write to /dev/full calls on_full, which waits here like a write to a slow disk.
+  std::array<std::promise<void>, 2> begun;
+  std::array<std::promise<void>, 2> may_end;
+  std::atomic<std::size_t> writes = 0;
+  const auto on_full = [&](const std::string&) {
+    const std::size_t i = writes++;
+    begun.at(i).set_value();
+    may_end.at(i).get_future().wait();
+  };
+  std::promise<void> start;  // Until both pipes have bytes: then one turn reads both.
+  pump->run([&start] { start.get_future().wait(); });
+  for (int i = 0; i < 2; ++i) {
+    auto file =
+        std::make_shared<LogFile>("/dev/full", LogFile::Begin::Append,
+                                  LogFileOptions{.ends_when_full = true, .on_full = on_full});
+    write_all(pipe({.file = file}).get(), "x");
+  }
+  start.set_value();
+  REQUIRE(begun[0].get_future().wait_for(kPatience) == std::future_status::ready);
+  while (pump->blocked_for() < 50ms)
+    std::this_thread::yield();
+  const auto first_ends = Clock::now();
+  may_end[0].set_value();
+  REQUIRE(begun[1].get_future().wait_for(kPatience) == std::future_status::ready);
+  Duration blocked(0);
+  while ((blocked = pump->blocked_for()) == 0s)
+    std::this_thread::yield();
+  CHECK(blocked <= Clock::now() - first_ends);
+  may_end[1].set_value();
+  finish();
 }
 
 TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",

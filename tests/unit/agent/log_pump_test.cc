@@ -332,6 +332,34 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines that pass a filter are copied, wi
   CHECK(contents(path("filtered1")) == "[1]0123456789abcneedle\n");
 }
 
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the file of filtered lines has the limits of a log file",
+                 "[unit][agent]") {
+  const auto filter_into = [this](const std::string& file, const LogFileOptions& options) {
+    pump->follow({.stream = LogStream::Out,
+                  .file = path("a"),
+                  .prefix = LinePrefix(""),
+                  .filters = {"loss"},
+                  .filtered_file = file,
+                  .filtered_options = options});
+  };
+  std::promise<std::string> full;
+  filter_into(path("filtered"), {.max_bytes = 64 << 10});
+  filter_into("/dev/full", {.ends_when_full = true,
+                            .on_full = [&full](const std::string& why) { full.set_value(why); }});
+  std::string text;
+  for (int i = 0; i < 20'000; ++i)
+    text += "loss " + std::to_string(i) + "\n";
+  out.read_end.reset();
+  write_all(open_log("a").get(), text);
+  finish();
+  const std::string kept = contents(path("filtered"));
+  CHECK(kept.size() <= 64 << 10);
+  CHECK_THAT(kept, Catch::StartsWith("loss 0\n") && Catch::EndsWith("loss 19999\n"));
+  auto why = full.get_future();
+  REQUIRE(why.wait_for(0s) == std::future_status::ready);
+  CHECK_THAT(why.get(), Catch::Contains("the disk of the logs is full"));
+}
+
 TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no filter none",
                  "[unit][agent]") {
   for (const char* name : {"all", "none"})
