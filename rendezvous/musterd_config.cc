@@ -155,7 +155,7 @@ ConfigReload::ConfigReload(boost::asio::io_context& loop, OptionValues values,
 
 void ConfigReload::wait() {
   signals_.async_wait([this](const boost::system::error_code& ec, int) {
-    if (ec) return;
+    if (ec || stopped_) return;
     wait();  // First, because an exception of reload() must not end the reloads.
     reload();
   });

@@ -71,7 +71,10 @@ class ConfigReload {
                std::span<const std::string_view> changeable, std::function<ConfigReading()> read);
 
   /// Stops waiting for SIGHUP.
-  void stop() { signals_.cancel(); }
+  void stop() {
+    stopped_ = true;  // A SIGHUP that came with the signal to end may still be handled.
+    signals_.cancel();
+  }
 
  private:
   void wait();
@@ -81,6 +84,7 @@ class ConfigReload {
   OptionValues values_;  // The values in use.
   std::span<const std::string_view> changeable_;
   std::function<ConfigReading()> read_;
+  bool stopped_ = false;
 };
 
 }  // namespace muster

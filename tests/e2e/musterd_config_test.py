@@ -80,6 +80,14 @@ class ConfigTest(unittest.TestCase):
 
 
 class File(ConfigTest):
+    def test_a_reload_beside_the_end_does_not_keep_musterd(self):
+        self.write({"port": 0})
+        self.start()
+        # Both signals wait, and the kernel then calls the handler of SIGTERM first.
+        for number in (signal.SIGSTOP, signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+            self.musterd.send_signal(number)
+        self.assertEqual(self.musterd.wait(PATIENCE_S), 0)
+
     def test_every_option_of_help_is_a_key(self):
         keys = options_of_help() - NOT_IN_FILE
         self.assertGreater(len(keys), 25)

@@ -36,8 +36,8 @@ declare -A sources=(
     rendezvous/wire/run_record_codec.cc rendezvous/etcd/etcd_records.cc"
   [addresses]="rendezvous/etcd/etcd_address.cc rendezvous/wire/base64.cc rendezvous/wire/percent.cc
     rendezvous/wire/run_tokens.cc"
-  [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/timer_table.cc
-    rendezvous/core/round_ranks.cc"
+  [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/strict_json.cc
+    agent/core/timer_table.cc rendezvous/core/round_ranks.cc"
   [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
     rendezvous/wire/run_record_codec.cc"
   [state_codec]="$pickle rendezvous/wire/base64.cc rendezvous/wire/python_time.cc rendezvous/wire/state_decoder.cc
@@ -50,8 +50,8 @@ declare -A sources=(
     musterctl/run_text.cc"
   [ctl_answers]="$text rendezvous/wire/base64.cc musterctl/http_text.cc musterctl/rank_output.cc musterctl/run_text.cc"
   [system_texts]="$text agent/core/logs_specs.cc agent/core/oom_evidence.cc agent/core/stat_text.cc
-    musterctl/gpu_errors.cc musterctl/process_texts.cc musterctl/run_text.cc rendezvous/core/tls_allow.cc
-    rendezvous/net/c10d_allow.cc"
+    musterctl/gpu_errors.cc musterctl/process_texts.cc musterctl/run_text.cc rendezvous/core/proc_cgroup.cc
+    rendezvous/core/tls_allow.cc rendezvous/net/c10d_allow.cc"
 )
 order=(native_message http worker_channel worker_files config_json etcd_answers addresses run_record state_codec store_codec
   tensor_pickle store_replies peer ctl_answers system_texts)

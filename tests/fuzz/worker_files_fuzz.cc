@@ -10,6 +10,7 @@
 
 #include "agent/core/error_file.h"
 #include "agent/core/rank_messages.h"
+#include "agent/core/strict_json.h"
 #include "agent/core/timer_table.h"
 
 namespace {
@@ -17,6 +18,8 @@ namespace {
 using namespace muster;
 
 void read_error(std::string_view text) {
+  const std::string strict = strict_json(text);
+  if (strict_json(strict) != strict) std::abort();
   const auto record = read_error_file(text);
   const auto merged = merge_error_file(text, 3);
   if (!record) {
