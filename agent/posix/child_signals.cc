@@ -6,8 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
-
 namespace muster {
 
 sigset_t signal_set(int number) {
@@ -21,10 +19,14 @@ int open_signals(const sigset_t& set) {
   return ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-void drain(int signal_fd) {
-  std::array<signalfd_siginfo, 16> infos;
-  while (::read(signal_fd, infos.data(), sizeof infos) > 0) {
-  }
+std::vector<EndSignal> read_signals(int signal_fd) {
+  std::vector<EndSignal> signals;
+  signalfd_siginfo info{};
+  while (::read(signal_fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+    if (info.ssi_signo != SIGCHLD)
+      signals.push_back(
+          {.number = static_cast<int>(info.ssi_signo), .from_kernel = info.ssi_code == SI_KERNEL});
+  return signals;
 }
 
 void wait_for_child(std::chrono::milliseconds limit) {

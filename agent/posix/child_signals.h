@@ -6,6 +6,9 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
+
+#include "agent/core/signal_events.h"
 
 namespace muster {
 
@@ -13,8 +16,8 @@ namespace muster {
 sigset_t signal_set(int number);
 /// A descriptor that is readable when a signal of the set is pending; -1 with errno.
 int open_signals(const sigset_t& set);
-/// Reads and drops all signals that wait in `signal_fd`.
-void drain(int signal_fd);
+/// Reads all signals that wait in `signal_fd`, and returns them without SIGCHLD.
+std::vector<EndSignal> read_signals(int signal_fd);
 /// Waits until a child ends, at most for `limit`.
 void wait_for_child(std::chrono::milliseconds limit);
 /// How a process has ended, from waitid(): "was killed by signal 9 (Killed)".

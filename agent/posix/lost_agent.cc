@@ -59,4 +59,9 @@ LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
   return lost;
 }
 
+std::string message_about(const LostAgent& lost) {
+  return "muster: " + lost.how + "; all workers were killed\n" +
+         (lost.earlier.empty() ? "" : lost.earlier.text() + "\n");
+}
+
 }  // namespace muster

@@ -13,6 +13,9 @@
 
 namespace muster {
 
+/// What the shim prints: how the agent was lost, and the causes of earlier attempts.
+std::string message_about(const LostAgent& lost);
+
 class WorkerRecords {
  public:
   /// The place of a worker in the job.

@@ -67,7 +67,7 @@ class Shim {
       : setup_(setup),
         agent_(setup.agent),
         socket_(setup.agent_socket),
-        signal_fd_(open_signals(signal_set(SIGCHLD))),
+        signal_fd_(open_signals(setup.watched)),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
   /// False, after a message, if no descriptor is left for the event loop.
@@ -88,7 +88,11 @@ class Shim {
       const int n = ::epoll_wait(epoll_, events.data(), events.size(), timeout_ms());
       for (int i = 0; i < n; ++i)
         handle_event(events[static_cast<std::size_t>(i)].data.fd);
+      // Before reap(), so that the SIGCHLD of a child that ends after it is not dropped.
+      const std::vector<EndSignal> signals = read_signals(signal_fd_);
       reap();
+      for (const EndSignal& signal : signals)
+        handle_signal(signal);
       receive_front_messages();
       receive_requests();
       // The agent may have sent its final request before it exited: requests are read first.
@@ -138,12 +142,12 @@ class Shim {
   // oldest child first. So the order of failures is right only if each pidfd's process is reaped
   // here, before reap() collects all others.
   void handle_event(int fd) {
-    if (fd == signal_fd_) return drain(signal_fd_);  // run() then reaps all that have ended.
     if (const auto start = starting_.find(fd); start != starting_.end()) {
       const auto worker = workers_.find(start->second);
       return worker == workers_.end() ? void() : finish_start(worker->first, worker->second);
     }
-    if (fd != socket_ && fd != setup_.front_socket) reap_next(P_PIDFD, static_cast<id_t>(fd));
+    if (fd == signal_fd_ || fd == socket_ || fd == setup_.front_socket) return;
+    reap_next(P_PIDFD, static_cast<id_t>(fd));
   }
 
   bool watch(int fd, std::uint32_t what) {
@@ -413,9 +417,7 @@ class Shim {
       outcome_ = {.exit_code = 1};
       return;
     }
-    outbox_.add({.kind = ShimReport::Kind::AllGone,
-                 .pid = has_descendants() ? left : 0,
-                 .wall_ms = wall_ms()});
+    outbox_.add(all_gone(has_descendants() ? left : 0));
   }
 
   bool has_descendants() const { return !workers_.empty() || has_children_but(spared()); }
@@ -453,8 +455,7 @@ class Shim {
 
   void explain_lost_agent() const {
     const LostAgent lost = records_.describe(agent_, agent_status_, lost_reason_);
-    const std::string earlier = lost.earlier.empty() ? "" : lost.earlier.text() + "\n";
-    print_to_stderr("muster: " + lost.how + "; all workers were killed\n" + earlier);
+    print_to_stderr(message_about(lost));
     run_in_bounded_child([&] { setup_.report_lost_agent(lost); }, kReportLimit);
   }
 

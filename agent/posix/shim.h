@@ -1,7 +1,8 @@
 // The shim: the process that owns the workers. It decides nothing.
 //
-// The shim starts the workers (spawn.h), reaps them, and passes signals on to the agent. It kills
-// all descendants when the agent asks for that, or when the agent or the front (front.h) is gone.
+// The shim starts the workers (spawn.h), reaps them, and passes signals on to the agent: those that
+// the front (front.h) has received, and those that a worker has sent to its parent. It kills all
+// descendants when the agent asks for that, or when the agent or the front is gone.
 // The shim has no network and no log, and allocates little, so that it does not fail. All complex
 // code is in the agent, a child process of the shim with its own session (docs/architecture.md).
 // The shim outlives an agent that dies or hangs: it then stops the workers in order, and has the
@@ -34,6 +35,7 @@ struct ShimSetup {
   int agent_socket = -1;
   int front_socket = -1;
   WorkerSetup workers;
+  sigset_t watched{};      // Those that the shim reads from a descriptor; they are blocked.
   int request_signal = 0;  // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
   std::function<void(const LostAgent&)> report_lost_agent;
@@ -41,7 +43,7 @@ struct ShimSetup {
   std::function<void()> remove_files;
 };
 
-/// Runs in a child of the front that is a subreaper and has blocked SIGCHLD. Returns when the job
+/// Runs in a child of the front that is a subreaper and has blocked `watched`. Returns when the job
 /// is over, no process of it is left, and the front has the outcome.
 void run_shim(const ShimSetup& setup);
 

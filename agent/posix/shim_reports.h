@@ -1,4 +1,4 @@
-// The shim's reports about workers: functions that make one, with the present time, and functions
+// The shim's reports: functions that make one, with the present time, and functions
 // that read one.
 #pragma once
 
@@ -56,6 +56,11 @@ inline ShimReport worker_signalled(int worker, pid_t pid, int signal, bool can_o
           .status = signal,
           .wall_ms = wall_ms(),
           .clock_offset_ms = clock_offset_ms()};
+}
+
+/// `left`: a process that could not be killed, or 0.
+inline ShimReport all_gone(pid_t left) {
+  return {.kind = ShimReport::Kind::AllGone, .pid = left, .wall_ms = wall_ms()};
 }
 
 inline WorkerExit exit_of(const ShimReport& exited) {

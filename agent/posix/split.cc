@@ -80,7 +80,7 @@ sigset_t watched_signals(const SplitOptions& options) {
 }
 
 // After this, signals of the terminal and of the job's process group do not reach the calling
-// process. It learns of them from the front.
+// process. The front passes them on to the shim.
 void leave_the_terminal(const char* name, const SplitOptions& options, const sigset_t& blocked) {
   ::setsid();
   ::prctl(PR_SET_NAME, name);
@@ -122,7 +122,7 @@ int end_with_failure(const ShimSetup& setup) {
 
 int become_shim(ShimSetup setup, const SplitOptions& options,
                 const std::function<int(int socket)>& agent_main) {
-  leave_the_terminal("muster-shim", options, signal_set(SIGCHLD));
+  leave_the_terminal("muster-shim", options, setup.watched);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   setup.workers.not_default = signals_not_default();
   setup.workers.file_limit = raise_descriptor_limit();
@@ -155,6 +155,8 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
         run_in_bounded_child(options.remove_files, kRemoveFilesLimit);
       }};
   const SignalState worker_signals = signals_for_workers(front.watched);
+  sigset_t shim_watched = front.watched;
+  ::sigdelset(&shim_watched, SIGTSTP);
   front.spared = own_children().value_or(std::set<pid_t>());
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
@@ -167,6 +169,7 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
     ::close(pair.first);
     std::_Exit(become_shim({.front_socket = pair.second,
                             .workers = {.signals = worker_signals},
+                            .watched = shim_watched,
                             .request_signal = options.request_signal,
                             .shutdown_timeout = options.shutdown_timeout,
                             .report_lost_agent = options.report_lost_agent,

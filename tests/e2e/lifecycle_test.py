@@ -317,6 +317,28 @@ while True:
                 self.assertEqual(process.wait(60), 1)
                 self.assertEqual(self.read("caught"), name)
 
+    # A handler of a cluster's warning, for example, sends the launcher the signal that ends the job.
+    def test_a_worker_that_signals_its_parent_ends_the_job(self):
+        script = self.script("parent.sh", "#!/bin/sh\ntrap 'echo $RANK >> caught; exit 0' TERM\n"
+                                          "echo x >> ready\n"
+                                          "until [ $(wc -l < ready) = 2 ]; do sleep 0.01; done\n"
+                                          "[ $RANK = 1 ] || kill -TERM $PPID\n"
+                                          "while :; do sleep 1000 & wait $!; done\n")
+        process = self.start("--standalone", "--nproc-per-node=2", "--no-python", script)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(sorted(self.read("caught").split()), ["0", "1"])
+
+    def test_a_signal_to_the_launcher_and_the_workers_parent_at_once_is_one_event(self):
+        script = self.script("slow.sh", "#!/bin/sh\ntrap 'sleep 2; echo saved > caught; exit 0' TERM\n"
+                                        "echo $PPID > parent; echo x >> ready\n"
+                                        "while :; do sleep 1000 & wait $!; done\n")
+        process = self.start("--standalone", "--no-python", script)
+        self.ready(1)
+        os.kill(int(self.read("parent")), signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.read("caught"), "saved\n")
+
     def test_signals_to_handle_are_ours_to_choose(self):
         script = self.script("wait.sh", "#!/bin/sh\ntrap 'echo usr1 > caught; exit 0' USR1\n"
                                         "echo x >> ready\nwhile :; do sleep 1000 & wait $!; done\n")
