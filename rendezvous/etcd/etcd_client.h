@@ -41,7 +41,9 @@ struct EtcdOwnAddress {
   std::string member_host;
 };
 
-inline constexpr std::size_t kMostEtcdReplyBytes = 32 << 20;
+// Twice what the largest record needs. A longer page of records is read in parts: decoding it takes
+// time in which nothing else runs on the thread, not even the renewal of the lease.
+inline constexpr std::size_t kMostEtcdReplyBytes = 4 << 20;
 inline constexpr std::size_t kMostEtcdWatchLine = 1 << 20;
 
 /// The data that all channels of one thread share, such as the token that etcd gave the user.

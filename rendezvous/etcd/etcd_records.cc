@@ -63,59 +63,63 @@ std::string EtcdRecords::end_of(std::string folder) {
 
 // --- reading -------------------------------------------------------------------------------------
 
-boost::system::result<StoredState, EtcdRecordError> EtcdRecords::read(
-    const std::vector<EtcdKeyValue>& all) {
-  const std::string runs = prefix_ + "/run/";
-  const std::string members = prefix_ + "/member/";
-  const std::string ended = prefix_ + "/ended/";
+void EtcdRecords::begin_reading() {
   members_.clear();
   ended_.clear();
   removal_of_orphans_.clear();
-  StoredState state;
-  std::map<std::string, std::vector<MemberRecord>> members_of;
-  for (const EtcdKeyValue& entry : all) {
-    const std::string_view key = entry.key;
-    if (key == format_key()) {
-      const auto version = whole_number<std::uint64_t>(entry.value);
-      if (!version || *version > kEtcdFormat)
-        return unreadable_key(entry.key, "it says format " + printable_text(entry.value) +
-                                             ", and this muster knows up to " +
-                                             std::to_string(kEtcdFormat) +
-                                             "; a newer muster has written it");
-    } else if (key.starts_with(runs)) {
-      auto run_id = unescaped(key.substr(runs.size()));
-      if (!run_id) return unreadable_key(entry.key, "it names no run");
-      auto record = decode_run_record(entry.value);
-      if (!record) return unreadable_key(entry.key, record.error().reason);
-      members_.try_emplace(*run_id);
-      state.runs.push_back({*std::move(run_id), *std::move(record), {}});
-    } else if (key.starts_with(members)) {
-      const std::string_view rest = key.substr(members.size());
-      const auto run_id = unescaped(rest.substr(0, rest.find('/')));
-      if (!run_id) return unreadable_key(entry.key, "it names no run");
-      auto record = decode_member_record(entry.value);
-      if (!record) return unreadable_key(entry.key, record.error().reason);
-      members_[*run_id].insert(entry.key);
-      members_of[*run_id].push_back(*std::move(record));
-    } else if (key.starts_with(ended)) {
-      const auto number = whole_number<std::uint64_t>(key.substr(ended.size()));
-      if (!number) return unreadable_key(entry.key, "it has no number");
-      auto record = decode_ended_run(entry.value);
-      if (!record) return unreadable_key(entry.key, record.error().reason);
-      ended_.push_back(*number);
-      state.ended.push_back(*std::move(record));
-    }
+  read_ = {};
+  read_members_.clear();
+}
+
+boost::system::result<void, EtcdRecordError> EtcdRecords::read(const EtcdKeyValue& entry) {
+  const std::string runs = prefix_ + "/run/";
+  const std::string members = prefix_ + "/member/";
+  const std::string ended = prefix_ + "/ended/";
+  const std::string_view key = entry.key;
+  if (key == format_key()) {
+    const auto version = whole_number<std::uint64_t>(entry.value);
+    if (!version || *version > kEtcdFormat)
+      return unreadable_key(entry.key, "it says format " + printable_text(entry.value) +
+                                           ", and this muster knows up to " +
+                                           std::to_string(kEtcdFormat) +
+                                           "; a newer muster has written it");
+  } else if (key.starts_with(runs)) {
+    auto run_id = unescaped(key.substr(runs.size()));
+    if (!run_id) return unreadable_key(entry.key, "it names no run");
+    auto record = decode_run_record(entry.value);
+    if (!record) return unreadable_key(entry.key, record.error().reason);
+    members_.try_emplace(*run_id);
+    read_.runs.push_back({*std::move(run_id), *std::move(record), {}});
+  } else if (key.starts_with(members)) {
+    const std::string_view rest = key.substr(members.size());
+    const auto run_id = unescaped(rest.substr(0, rest.find('/')));
+    if (!run_id) return unreadable_key(entry.key, "it names no run");
+    auto record = decode_member_record(entry.value);
+    if (!record) return unreadable_key(entry.key, record.error().reason);
+    members_[*run_id].insert(entry.key);
+    read_members_[*run_id].push_back(*std::move(record));
+  } else if (key.starts_with(ended)) {
+    const auto number = whole_number<std::uint64_t>(key.substr(ended.size()));
+    if (!number) return unreadable_key(entry.key, "it has no number");
+    auto record = decode_ended_run(entry.value);
+    if (!record) return unreadable_key(entry.key, record.error().reason);
+    ended_.push_back(*number);
+    read_.ended.push_back(*std::move(record));
   }
-  for (StoredRun& run : state.runs)
-    if (auto found = members_of.extract(run.run_id); !found.empty())
+  return {};
+}
+
+StoredState EtcdRecords::finish_reading() {
+  for (StoredRun& run : read_.runs)
+    if (auto found = read_members_.extract(run.run_id); !found.empty())
       run.members = std::move(found.mapped());
-  for (const auto& [run_id, orphans] : members_of) {
+  for (const auto& [run_id, orphans] : std::exchange(read_members_, {})) {
     const std::string folder = member_folder(run_id);
     removal_of_orphans_.push_back(
         {.kind = EtcdChange::Kind::DeleteRange, .key = folder, .value = end_of(folder)});
     members_.erase(run_id);
   }
-  return state;
+  return std::exchange(read_, {});
 }
 
 // --- writing -------------------------------------------------------------------------------------

@@ -54,11 +54,15 @@ class EtcdRecords {
   /// The first key after all keys that begin with `folder`. Its last character must be a slash.
   static std::string end_of(std::string folder);
 
-  /// Decodes the state from all keys of folder(), and remembers which keys exist.
-  boost::system::result<StoredState, EtcdRecordError> read(const std::vector<EtcdKeyValue>& all);
-  /// After read(): the changes that delete the nodes of runs without a record. An end of a run's
-  /// records that was interrupted leaves such nodes, and a later run of that name must not get
-  /// them.
+  /// Reading: begin_reading(), then read() for each key of folder(), then finish_reading(), which
+  /// returns the state. All of it may take seconds, so the caller can do other things between two
+  /// keys. The keys that exist are remembered.
+  void begin_reading();
+  boost::system::result<void, EtcdRecordError> read(const EtcdKeyValue& entry);
+  StoredState finish_reading();
+  /// After finish_reading(): the changes that delete the nodes of runs without a record. An end of
+  /// a run's records that was interrupted leaves such nodes, and a later run of that name must not
+  /// get them.
   const std::vector<EtcdChange>& removal_of_orphans() const { return removal_of_orphans_; }
   /// The key changes for `changes`. Assumes that the caller applies them. No key occurs twice, as a
   /// transaction requires.
@@ -76,6 +80,9 @@ class EtcdRecords {
   std::map<std::string, std::set<std::string>> members_;  // The existing member keys, by run.
   std::deque<std::uint64_t> ended_;
   std::vector<EtcdChange> removal_of_orphans_;
+  // Between begin_reading() and finish_reading().
+  StoredState read_;
+  std::map<std::string, std::vector<MemberRecord>> read_members_;  // By run.
 };
 
 /// Splits the changes into pieces, each small enough for one transaction. The order stays.

@@ -28,8 +28,10 @@ void check_records(std::string_view text) {
   check_reason(range);
   if (!range) return;
   EtcdRecords records("/muster", 100);
-  const auto read = records.read(range->found);
-  if (!read && read.error().reason.empty()) std::abort();
+  records.begin_reading();
+  for (const EtcdKeyValue& entry : range->found)
+    check_reason(records.read(entry));
+  (void)records.finish_reading();
 }
 
 void check_journal(std::string_view text) {

@@ -27,11 +27,15 @@ struct EtcdTwin {
       list.push_back({.key = key, .value = value});
     return list;
   }
+  StoredState read_all(EtcdRecords& records) const {
+    records.begin_reading();
+    for (const EtcdKeyValue& entry : all())
+      REQUIRE(records.read(entry).has_value());
+    return records.finish_reading();
+  }
   StoredState state() const {
     EtcdRecords records("/p", 100);
-    auto read = records.read(all());
-    REQUIRE(read.has_value());
-    return *std::move(read);
+    return read_all(records);
   }
 };
 
@@ -81,7 +85,7 @@ TEST_CASE("etcd records: a member goes, a run goes, a run begins again", "[unit]
   CHECK(etcd.state().runs[0].members.size() == 2);
   // A new leader also knows which keys exist.
   EtcdRecords next("/p", 100);
-  REQUIRE(next.read(etcd.all()).has_value());
+  (void)etcd.read_all(next);
   changes = run_with("a", {7});
   changes.runs["a"].removed = true;
   etcd.apply(next.changes_of(changes));
@@ -102,9 +106,8 @@ TEST_CASE("etcd records: nodes of a run without a record are removed", "[unit][e
   etcd.apply(records.changes_of(run_with("gone", {2, 3})));
   etcd.keys.erase("/p/run/gone");
   EtcdRecords next("/p", 100);
-  const auto state = next.read(etcd.all());
-  REQUIRE(state.has_value());
-  REQUIRE(state->runs.size() == 1);
+  const StoredState state = etcd.read_all(next);
+  REQUIRE(state.runs.size() == 1);
   etcd.apply(next.removal_of_orphans());
   CHECK(etcd.keys.size() == 2);  // The run a and its node.
   etcd.apply(next.changes_of(run_with("gone", {4})));
@@ -128,7 +131,7 @@ TEST_CASE("etcd records: the history is bounded", "[unit][etcd]") {
   CHECK(state.ended[0].run_id == "c");
   CHECK(state.ended[1].run_id == "d");
   EtcdRecords next("/p", 2);
-  REQUIRE(next.read(etcd.all()).has_value());
+  (void)etcd.read_all(next);
   etcd.apply(next.changes_of(ended({"e"})));
   state = etcd.state();
   REQUIRE(state.ended.size() == 2);
@@ -149,7 +152,8 @@ TEST_CASE("etcd records: changes are split where a transaction is full", "[unit]
 TEST_CASE("etcd records: what cannot be read is named", "[unit][etcd]") {
   const auto error_of = [](const std::string& key, const std::string& value) {
     EtcdRecords records("/p", 2);
-    const auto read = records.read({{.key = key, .value = value}});
+    records.begin_reading();
+    const auto read = records.read({.key = key, .value = value});
     REQUIRE_FALSE(read.has_value());
     CHECK_THAT(read.error().reason, Catch::Contains(key));
     return read.error().reason;
