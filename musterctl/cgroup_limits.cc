@@ -46,7 +46,7 @@ std::uint64_t file_bytes(const fs::path& folder, bool is_v2) {
 
 void read_memory(const fs::path& folder, bool is_v2, CgroupLimits& limits) {
   const auto max = number_in(folder / (is_v2 ? "memory.max" : "memory.limit_in_bytes"));
-  if (!is_lower(max, limits.memory_max)) return;
+  if (!max || !is_lower(max, limits.memory_max)) return;
   if (!is_v2 && *max >= static_cast<std::uint64_t>(kNoMemoryLimitV1)) return;
   limits.memory_max = max;
   limits.memory_used = number_in(folder / (is_v2 ? "memory.current" : "memory.usage_in_bytes"));

@@ -59,8 +59,9 @@ class Rewriter {
     const std::size_t size = std::min(left_.find_first_not_of("+-.0123456789eE"), left_.size());
     if (size == 0) return copy(1);
     double number = 0;
-    const bool fits = std::from_chars(left_.data(), left_.data() + size, number).ec !=
-                      std::errc::result_out_of_range;
+    const char* const begin = left_.data();
+    const bool fits =
+        std::from_chars(begin, begin + size, number).ec != std::errc::result_out_of_range;
     fits ? copy(size) : replace(size, "null");
   }
 

@@ -60,6 +60,7 @@ void write_report_files(const AgentOptions& options, const ExitReport& report) {
 void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
   if (options.failure_report.empty() && options.own_error_file.empty()) return;
   std::vector<ExplainedEnd> ends;
+  ends.reserve(lost.workers.size());
   for (const WorkerEnd& worker : lost.workers)
     ends.push_back({worker});
   write_report_files(options,

@@ -178,6 +178,7 @@ void WorkerGroup::record_signal(const ShimReport& report) {
 
 std::vector<WorkerLogs> WorkerGroup::logs() const {
   std::vector<WorkerLogs> logs;
+  logs.reserve(members_.size());
   for (const Member& member : members_)
     logs.push_back(member.files);
   return logs;

@@ -190,7 +190,7 @@ void Rendezvous::on(const NodeJoined& told) {
   NodeJoined event = told;
   event.name = name_for(told);
   if (told.life != 0 && setup_.life != 0 && told.life != setup_.life) event.last_round = -1;
-  if (missed_the_end(event)) {
+  if (outcome_ && missed_the_end(event)) {
     RunEnded message = *outcome_;
     message.to = event.from;
     return actions_.push_back(std::move(message));
