@@ -132,8 +132,7 @@ void append_rank(std::string& out, const AgentOptions& options, const WorkerLogP
                  const std::map<std::string, std::string>& environment) {
   const LogOptions& log = options.log;
   const int rank = plan.local_rank.value;
-  const bool is_shown =
-      log.discard || log.local_ranks_filter.empty() || log.local_ranks_filter.contains(rank);
+  const bool is_shown = log.shows(rank);
   const StreamSet tee = log.specs ? StreamSet{} : log.tee.at(rank);
   out.append("\nrank ").append(std::to_string(rank));
   out.append(" (local rank ").append(std::to_string(rank)).append(")\n");

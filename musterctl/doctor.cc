@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "musterctl/run_text.h"
+#include "rendezvous/core/next_field.h"
 
 namespace muster::ctl {
 namespace {
@@ -68,9 +69,8 @@ void check_host_name(const DoctorFacts& facts, Checks& checks) {
 std::vector<std::string> names_in(std::string_view list) {
   std::vector<std::string> names;
   while (!list.empty()) {
-    const std::string_view word = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), word.size() + 1));
-    const std::string_view name = word.substr(0, word.find(':'));
+    std::string_view word = next_field(list, ',');
+    const std::string_view name = next_field(word, ':');
     if (!name.empty()) names.emplace_back(name);
   }
   return names;

@@ -78,6 +78,12 @@ struct LogOptions {
   CaptureStderr capture_stderr = CaptureStderr::Auto;
   std::int64_t max_bytes = 0;           // --log-max-bytes, per log file; 0: no limit.
   LogOnFull on_full = LogOnFull::Drop;  // --log-on-full
+
+  /// Whether the console shows this local rank. As under torchrun, the filter has no effect with
+  /// --log-dir /dev/null.
+  bool shows(int local_rank) const {
+    return discard || local_ranks_filter.empty() || local_ranks_filter.contains(local_rank);
+  }
 };
 
 enum class RendezvousBackend { Static, C10d, Etcd };

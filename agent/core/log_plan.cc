@@ -12,12 +12,6 @@ constexpr std::size_t kMaxRunIdBytes = 200;
 constexpr std::string_view kDefaultPrefix = "[${role_name}${local_rank}]:";
 constexpr std::string_view kDevNull = "/dev/null";
 
-// As under torchrun, the filter has no effect with --log-dir /dev/null.
-bool is_shown(const LogOptions& log, LocalRank rank) {
-  return log.discard || log.local_ranks_filter.empty() ||
-         log.local_ranks_filter.contains(rank.value);
-}
-
 StreamPlan to_file(std::string file, bool tee) {
   return {StreamTarget::File, std::move(file), tee};
 }
@@ -54,7 +48,7 @@ LinePrefix prefix_of(const AgentOptions& options, const LogContext& context, Loc
 WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context,
                           LocalRank local_rank) {
   const LogOptions& log = options.log;
-  const bool shown = is_shown(log, local_rank);
+  const bool shown = log.shows(local_rank.value);
   WorkerLogPlan plan;
   plan.local_rank = local_rank;
   plan.prefix = prefix_of(options, context, local_rank);

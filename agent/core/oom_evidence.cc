@@ -3,16 +3,10 @@
 #include <charconv>
 #include <cstdio>
 
+#include "rendezvous/core/next_field.h"
+
 namespace muster {
 namespace {
-
-// Returns the part of `text` before `separator`, and removes both from `text`.
-std::string_view next_field(std::string_view& text, char separator) {
-  const std::size_t at = text.find(separator);
-  const std::string_view part = text.substr(0, at);
-  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
-  return part;
-}
 
 // The number at the beginning of the text.
 std::optional<std::int64_t> leading_number(std::string_view text) {

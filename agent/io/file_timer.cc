@@ -18,6 +18,7 @@
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/same_file.h"
 
 namespace muster {
 namespace {
@@ -87,7 +88,7 @@ void TimerFifo::remove() const {
   struct stat current {};
   struct stat created {};
   if (::lstat(path_.c_str(), &current) == 0 && ::fstat(fd_.get(), &created) == 0 &&
-      current.st_dev == created.st_dev && current.st_ino == created.st_ino)
+      is_same_file(current, created))
     ::unlink(path_.c_str());
   remove_folder();
 }

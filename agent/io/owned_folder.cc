@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/same_file.h"
 #include "rendezvous/net/system_random.h"
 
 namespace muster {
@@ -58,8 +59,7 @@ bool is_ours_at(const std::string& path, const OwnedFd& folder) {
   struct stat named {};
   struct stat opened {};
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
-         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino &&
-         opened.st_uid == ::geteuid();
+         is_same_file(named, opened) && opened.st_uid == ::geteuid();
 }
 
 /// Returns 0 or an errno. EWOULDBLOCK: another process holds the lock.

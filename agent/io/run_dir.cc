@@ -16,6 +16,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/owned_folder.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/same_file.h"
 
 namespace muster {
 namespace {
@@ -161,8 +162,7 @@ bool RunDir::is_lost() const {
   struct stat named {};
   struct stat locked {};
   if (::lstat(created_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;
-  return ::fstat(lock_.get(), &locked) == 0 &&
-         (named.st_dev != locked.st_dev || named.st_ino != locked.st_ino);
+  return ::fstat(lock_.get(), &locked) == 0 && !is_same_file(named, locked);
 }
 
 std::vector<std::string> RunDir::entries() const {

@@ -17,6 +17,8 @@
 #include <climits>
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/net/same_file.h"
+
 namespace muster {
 namespace {
 
@@ -33,7 +35,7 @@ bool is_one_console(int fd, int other_fd) {
   struct stat a {};
   struct stat b {};
   if (::fstat(fd, &a) != 0 || ::fstat(other_fd, &b) != 0) return false;
-  if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return false;
+  if (!is_same_file(a, b)) return false;
   if (!S_ISREG(a.st_mode)) return true;
   // Two descriptors of one file share a position only if one is a copy of the other.
   const long same = ::syscall(SYS_kcmp, ::getpid(), ::getpid(), KCMP_FILE, fd, other_fd);

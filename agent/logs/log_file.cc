@@ -19,6 +19,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/logs/log_streams.h"
+#include "rendezvous/net/same_file.h"
 
 namespace muster {
 namespace {
@@ -56,8 +57,7 @@ std::string mount_of(int fd) {
 bool is_one_file(int fd, int other_fd) {
   struct stat a {};
   struct stat b {};
-  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && a.st_dev == b.st_dev &&
-         a.st_ino == b.st_ino;
+  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && is_same_file(a, b);
 }
 
 std::string reason_text(int error) {

@@ -1,7 +1,6 @@
 #include "agent/posix/front.h"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
@@ -40,9 +40,8 @@ class Front {
       }
       std::array<pollfd, 2> events{{{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}}};
       ::poll(events.data(), events.size(), -1);
-      signalfd_siginfo info{};
-      if (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-        pass_on(static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL);
+      if ((events[0].revents & POLLIN) != 0)
+        pass_on(read_signals(signal_fd_));
       else if ((events[1].revents & POLLIN) != 0)
         stop_the_job();
     }
@@ -67,9 +66,9 @@ class Front {
     }
   }
 
-  void pass_on(int number, bool from_kernel) {
-    if (number == SIGCHLD) return;  // The caller reaps.
-    send({FrontMessage::Kind::Signal, number, from_kernel ? 1 : 0});
+  void pass_on(const std::vector<EndSignal>& signals) {
+    for (const EndSignal& signal : signals)
+      send({FrontMessage::Kind::Signal, signal.number, signal.from_kernel ? 1 : 0});
   }
 
   /// Ctrl-Z: the terminal cannot stop the workers itself, as they are in other sessions.

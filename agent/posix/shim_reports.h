@@ -1,5 +1,4 @@
-// The shim's reports: functions that make one, with the present time, and functions
-// that read one.
+// The shim's reports: functions that make one, with the present time, and functions that read one.
 #pragma once
 
 #include <signal.h>

@@ -1,15 +1,9 @@
 #include "rendezvous/core/proc_cgroup.h"
 
+#include "rendezvous/core/next_field.h"
+
 namespace muster {
 namespace {
-
-// Returns the part of `text` before `separator`, and removes both from `text`.
-std::string_view next_field(std::string_view& text, char separator) {
-  const std::size_t at = text.find(separator);
-  const std::string_view part = text.substr(0, at);
-  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
-  return part;
-}
 
 bool names(std::string_view controllers, std::string_view controller) {
   while (!controllers.empty())

@@ -123,6 +123,14 @@ class RunTokensTest(TokenJob):
         wait_for(lambda: says in self.read("err.musterd1")[before:], says)
         return self.read("err.musterd1")[before:]
 
+    def reads_the_list_again(self):
+        own = write_token(self.dir, self.own, "own")
+        self.assertFalse(self.refused("job", own))
+        self.reload("job short", "line 1: its token has 5 characters")
+        self.assertFalse(self.refused("job", own))
+        self.reload("job another-0123456789abcdef", "config_reloaded")
+        self.assertTrue(self.refused("job", own))
+
 
 class RunTokens(RunTokensTest):
     def options(self):
@@ -145,12 +153,7 @@ class RunTokens(RunTokensTest):
         self.assertIn("looks like a key of a round of another run", answer["text"])
 
     def test_the_list_is_read_again_at_a_reload(self):
-        own = write_token(self.dir, self.own, "own")
-        self.assertFalse(self.refused("job", own))
-        self.reload("job short", "line 1: its token has 5 characters")
-        self.assertFalse(self.refused("job", own))
-        self.reload("job another-0123456789abcdef", "config_reloaded")
-        self.assertTrue(self.refused("job", own))
+        self.reads_the_list_again()
         self.assertNotIn("another-0123456789abcdef", self.read("err.musterd1"))
 
     def test_another_file_needs_a_restart(self):
@@ -208,12 +211,7 @@ class RunTokensWithoutConfig(RunTokensTest):
         return [f"--rdzv-run-tokens={self.run_tokens}"]
 
     def test_the_list_is_read_again_at_a_reload(self):
-        own = write_token(self.dir, self.own, "own")
-        self.assertFalse(self.refused("job", own))
-        self.reload("job short", "line 1: its token has 5 characters")
-        self.assertFalse(self.refused("job", own))
-        self.reload("job another-0123456789abcdef", "config_reloaded")
-        self.assertTrue(self.refused("job", own))
+        self.reads_the_list_again()
 
 
 class RunTokensBesideTls(RunTokensWithoutConfig):

@@ -60,6 +60,11 @@ struct HangResponseTest {
        .on_hung = [this](LocalRank rank,
                          const std::string& why) { hung.emplace_back(rank, why); }}};
 
+  void begin_attempt(const Child& first, const Child& second) {
+    workers.attempt_begins();
+    workers.started(LocalRank{0}, first.pid);
+    workers.started(LocalRank{1}, second.pid);
+  }
   void until_hung(std::size_t count) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (hung.size() < count) {
@@ -74,9 +79,7 @@ TEST_CASE_METHOD(HangResponseTest, "hang_response: the watch outlives a hanging 
                  "[unit][agent]") {
   const Child first(false);
   const Child second(false);
-  workers.attempt_begins();
-  workers.started(LocalRank{0}, first.pid);
-  workers.started(LocalRank{1}, second.pid);
+  begin_attempt(first, second);
   until_hung(1);
   const LocalRank ended = hung[0].first;
   workers.ended(ended, {});  // Its handler of SIGABRT has exited with 0.
@@ -88,9 +91,7 @@ TEST_CASE_METHOD(HangResponseTest, "hang_response: a worker that is being ended 
                  "[unit][agent]") {
   const Child first(false);
   const Child second(false);
-  workers.attempt_begins();
-  workers.started(LocalRank{0}, first.pid);
-  workers.started(LocalRank{1}, second.pid);
+  begin_attempt(first, second);
   until_hung(1);
   workers.ended(LocalRank{1 - hung[0].first.value}, {});
   io.restart();

@@ -45,6 +45,14 @@ struct RendezvousTest {
             .muster_version = "1.0",
             .last_round = rendezvous.round()};
   }
+  /// The join of a node that can resume and has been in no round.
+  NodeJoined joiner(std::uint32_t id, const std::string& addr) const {
+    NodeJoined event = join(id, addr);
+    event.instance = "of " + addr;
+    event.last_round = -1;
+    event.resumes = true;
+    return event;
+  }
   RendezvousActions joins(std::uint32_t id, std::string addr) {
     return after({}, join(id, std::move(addr)));
   }

@@ -14,13 +14,6 @@ struct ResumeTest : RendezvousTest {
   explicit ResumeTest(RunSettings run = {.min_nodes = 2, .max_nodes = 3, .max_restarts = 2})
       : RendezvousTest(run) {}
 
-  NodeJoined joiner(std::uint32_t id, const std::string& addr) const {
-    NodeJoined event = join(id, addr);
-    event.instance = "of " + addr;
-    event.last_round = -1;
-    event.resumes = true;
-    return event;
-  }
   /// a, b and c are in round 0, on the connections 1, 2 and 3.
   void three_in_a_round() {
     after({}, joiner(1, "a"));

@@ -26,13 +26,6 @@ struct UnseenTest : RendezvousTest {
     run.last_call_timeout = 3s;
     return run;
   }
-  NodeJoined joiner(std::uint32_t id, const std::string& addr) const {
-    NodeJoined event = join(id, addr);
-    event.instance = "of " + addr;
-    event.last_round = -1;
-    event.resumes = true;
-    return event;
-  }
   /// The leases of a and b end, and then the last call.
   void both_fall_silent() {
     const auto told = pass(20s, {3});

@@ -50,12 +50,16 @@ struct RecordingTest : RunServiceTest {
     const auto answer = tell(client, NativeHello{kNativeProtocolVersion, "9.9", "job", true});
     REQUIRE(answer.close.empty());
   }
-  /// Clients 1 and 2 are in round 0.
-  void two_recorded() {
+  /// Clients 1 and 2 ask to join.
+  void two_join() {
     for (const std::uint32_t client : {1, 2}) {
       hello_resumes(client);
       tell(client, joining(client));
     }
+  }
+  /// Clients 1 and 2 are in round 0.
+  void two_recorded() {
+    two_join();
     end_turn();
     REQUIRE(messages<PrepareStore>().size() == 1);
     tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});

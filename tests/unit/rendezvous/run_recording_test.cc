@@ -8,10 +8,7 @@ namespace {
 
 TEST_CASE_METHOD(RecordingTest, "recording: nobody is told a rank before it is durable",
                  "[unit][rendezvous]") {
-  for (const std::uint32_t client : {1, 2}) {
-    hello_resumes(client);
-    tell(client, joining(client));
-  }
+  two_join();
   CHECK(take().empty());
   REQUIRE(turn_ends());
   CHECK(take().empty());
@@ -33,10 +30,7 @@ TEST_CASE_METHOD(RecordingTest,
   reset(std::move(options));
   state.begin_host();
   service->restore(state.load(), at());
-  for (const std::uint32_t client : {1, 2}) {
-    hello_resumes(client);
-    tell(client, joining(client));
-  }
+  two_join();
   REQUIRE(turn_ends());
   service->recorded({.durable = 0, .problem = "no majority"}, at());
   CHECK(messages<PrepareStore>().empty());
@@ -218,10 +212,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happene
 TEST_CASE_METHOD(RecordingTest,
                  "recording: a round that was complete, but recorded as prepared, goes on",
                  "[unit][rendezvous]") {
-  for (const std::uint32_t client : {1, 2}) {
-    hello_resumes(client);
-    tell(client, joining(client));
-  }
+  two_join();
   end_turn();
   tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
   REQUIRE(turn_ends());

@@ -72,10 +72,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare
 TEST_CASE_METHOD(RecordingTest,
                  "recording: a prepared round waits as long for its nodes as one that runs",
                  "[unit][rendezvous]") {
-  for (const std::uint32_t client : {1, 2}) {
-    hello_resumes(client);
-    tell(client, joining(client));
-  }
+  two_join();
   end_turn();
   begin_recorded();
   REQUIRE(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
