@@ -74,7 +74,11 @@ RunRecord Rendezvous::make_record(const RunSettings& settings) const {
 std::optional<MemberRecord> Rendezvous::make_record_of(const NodeName& name) const {
   using Standing = MemberRecord::Standing;
   const Member* member = named(name);
-  if (member != nullptr && (member->last_rank || member->succeeded)) {
+  // A later host tells every node that was a member at the end, spares too, that the run is over.
+  const auto recorded = recorded_members_.find(name);
+  if (outcome_ && member == nullptr && recorded != recorded_members_.end()) return recorded->second;
+  const bool was_there = outcome_ && member != nullptr && member->native;
+  if (was_there || (member != nullptr && (member->last_rank || member->succeeded))) {
     const bool finished = member->succeeded || member->finished;
     MemberRecord record{.name = name,
                         .standing = finished ? Standing::Finished : Standing::Member,
@@ -253,6 +257,8 @@ void Rendezvous::discard_restored_round() {
   awaited_.clear();
   outcome_.reset();
   at_the_end_.clear();
+  for (const auto& [name, record] : recorded_members_)
+    mark_unrecorded(name);
   closed_ = had_round_ = false;
   move_to(Phase::Gathering);
   std::vector<MemberId> ids;

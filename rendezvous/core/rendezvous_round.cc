@@ -320,6 +320,7 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   for (auto& [id, member] : members_) {
     set_join_deadline(id, std::nullopt);
     if (!member.instance.empty()) at_the_end_.insert(member.instance);
+    mark_unrecorded(member.name);
     if (!member.connection) continue;
     if (member.waits == Waits::AtExit)
       actions_.push_back(ReleaseFromExitBarrier{*member.connection});

@@ -52,7 +52,8 @@ struct RunRecord {
   bool operator==(const RunRecord&) const = default;
 };
 
-/// A node that has, or had, a rank in the newest round, or that has finished.
+/// A node that has, or had, a rank in the newest round, that has finished, or that was a member
+/// when the run ended.
 struct MemberRecord {
   enum class Standing {
     Member,    // It works, or is about to come back.

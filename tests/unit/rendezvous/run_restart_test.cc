@@ -70,6 +70,47 @@ TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare
 }
 
 TEST_CASE_METHOD(RecordingTest,
+                 "recording: a spare learns from any later host that its run has ended",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  hello_resumes(3);
+  NodeJoined spare = joining(3);
+  spare.spare = true;
+  tell(3, spare);
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeFinished{{}, 0, true, {}});
+  end_turn();
+  REQUIRE(messages<RunEnded>().count(3) == 1);
+  const auto joins_again = [&](std::uint32_t client) {
+    hello_resumes(client);
+    tell(client, spare);
+    end_turn();
+    return messages<RunEnded>().count(client) == 1;
+  };
+  // The spare has lost its connection before it could read that.
+  const bool hands_over = GENERATE(false, true);
+  for (std::uint32_t host = 1; host <= 3; ++host) {
+    if (hands_over)
+      begin_handed_over();
+    else
+      begin_recorded();
+    CHECK(joins_again(10 * host));
+  }
+  SECTION("another agent of the same name begins the run again") {
+    spare.instance += " of the next job";
+    CHECK_FALSE(joins_again(50));
+    CHECK_FALSE(service->rendezvous("job")->outcome());
+  }
+  SECTION("in a round that is newer than the record it is not expected") {
+    for (const std::uint32_t client : {1, 2})
+      resume(client, 60 + client, NodeResumed::State::Running, 3);
+    end_turn();
+    CHECK(messages<Resumed>().size() == 2);
+    CHECK(state.load().runs.front().members.size() == 2);
+  }
+}
+
+TEST_CASE_METHOD(RecordingTest,
                  "recording: a prepared round waits as long for its nodes as one that runs",
                  "[unit][rendezvous]") {
   two_join();

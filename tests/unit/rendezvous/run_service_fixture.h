@@ -25,7 +25,7 @@ struct RunServiceTest {
   RunServiceTest() { reset({}); }
   void reset(RunServiceOptions options) {
     options.muster_version = "9.9";
-    options.setup.life = 1000 * ++hosts;
+    options.setup.life = std::int64_t{1000} * ++hosts;
     service = std::make_unique<RunService>(std::move(options));
     take();
   }
