@@ -379,7 +379,8 @@ Outcome Planner::plan_hang_timeout() {
 /// Sets python_.
 Outcome Planner::find_workers_python() {
   if (!python_.empty()) return {};
-  auto python = find_python(environment_, facts_.argv0, facts_.first_executable);
+  auto python =
+      find_python(environment_, facts_.argv0, facts_.first_executable, facts_.first_existing);
   if (!python) return python.error();
   python_ = *std::move(python);
   return {};

@@ -29,7 +29,8 @@ struct NodeFacts {
   std::function<int()> gpus;  // The number of GPUs that CUDA shows, with CUDA_VISIBLE_DEVICES.
   std::function<int()> xpus;  // The number that Level Zero shows, with ZE_AFFINITY_MASK.
   std::function<std::string()> new_run_id;
-  FirstExecutable first_executable;
+  FirstOfPaths first_executable;
+  FirstOfPaths first_existing;
   std::string argv0;  // The name that muster was called with.
   /// `cuda_visible_devices`: the variable as the workers will have it; null: not set.
   std::function<Checked<NumaFacts>(const std::string* cuda_visible_devices)> numa;

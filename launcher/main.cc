@@ -78,16 +78,19 @@ NodeFacts in_time(NodeFacts facts) {
   const auto skip_check = [](const std::string& path) {
     spdlog::warn("{} was not checked: its storage does not answer", path);
   };
-  facts.first_executable = [ask = facts.first_executable,
-                            skip_check](const std::vector<std::string>& paths) -> std::string {
-    if (const auto path = ask_storage([&] { return ask(paths); })) return *path;
-    for (const std::string& path : paths) {  // Finds out which of them has such storage.
-      const auto answer = ask_storage([&] { return ask({path}); });
-      if (!answer) skip_check(path);
-      if (!answer || !answer->empty()) return path;
-    }
-    return {};
+  const auto first_in_time = [skip_check](const FirstOfPaths& ask) -> FirstOfPaths {
+    return [ask, skip_check](const std::vector<std::string>& paths) -> std::string {
+      if (const auto path = ask_storage([&] { return ask(paths); })) return *path;
+      for (const std::string& path : paths) {  // Finds out which of them has such storage.
+        const auto answer = ask_storage([&] { return ask({path}); });
+        if (!answer) skip_check(path);
+        if (!answer || !answer->empty()) return path;
+      }
+      return {};
+    };
   };
+  facts.first_executable = first_in_time(facts.first_executable);
+  facts.first_existing = first_in_time(facts.first_existing);
   facts.script_problem = [ask = facts.script_problem,
                           skip_check](const std::string& script) -> std::optional<std::string> {
     auto answer = ask_storage([&] { return ask(script).value_or(std::string()); });

@@ -25,9 +25,16 @@ bool is_executable_file(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-std::string first_executable_file(const std::vector<std::string>& paths) {
-  const auto found = std::find_if(paths.begin(), paths.end(), is_executable_file);
-  return found == paths.end() ? std::string() : *found;
+bool exists(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0;
+}
+
+FirstOfPaths first_that(bool (*passes)(const std::string&)) {
+  return [passes](const std::vector<std::string>& paths) {
+    const auto found = std::find_if(paths.begin(), paths.end(), passes);
+    return found == paths.end() ? std::string() : *found;
+  };
 }
 
 Checked<NumaFacts> read_numa_facts(const std::string* cuda_visible_devices) {
@@ -78,7 +85,8 @@ NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
       .gpus = [&environment] { return count_gpus(environment); },
       .xpus = [&environment] { return count_xpus(environment); },
       .new_run_id = [] { return random_uuid(); },
-      .first_executable = first_executable_file,
+      .first_executable = first_that(is_executable_file),
+      .first_existing = first_that(exists),
       .argv0 = argv0,
       .numa = read_numa_facts,
       .script_problem = script_problem,

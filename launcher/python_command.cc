@@ -46,13 +46,29 @@ void add_search_path(const Environment& environment, std::string_view name, Path
 
 /// Where the torchrun is that argv0 names; empty: nowhere, or argv0 is no torchrun.
 std::string find_torchrun(const Environment& environment, std::string_view argv0,
-                          const FirstExecutable& first_executable) {
+                          const FirstOfPaths& first_executable) {
   const auto slash = argv0.rfind('/');
   if (argv0.substr(slash == std::string_view::npos ? 0 : slash + 1) != "torchrun") return {};
   if (slash != std::string_view::npos) return std::string(argv0);
   Paths paths;
   add_search_path(environment, "torchrun", paths);
   return first_executable(paths);
+}
+
+/// Adds the Pythons in the folder of `program`, a path.
+void add_neighbours(std::string_view program, Paths& paths) {
+  for (const std::string_view python : kNames)
+    paths.push_back(std::string(program.substr(0, program.rfind('/') + 1)).append(python));
+}
+
+/// Whether argv0 is the path of a program in a virtual environment or a conda environment: someone
+/// who names the program of an environment means its Python, whatever else is active. A muster that
+/// PATH has found says nothing about the Python that is meant.
+bool leads_into_environment(std::string_view argv0, const FirstOfPaths& first_existing) {
+  const auto slash = argv0.rfind('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string root = std::string(argv0.substr(0, slash + 1)) + "../";
+  return !first_existing({root + "pyvenv.cfg", root + "conda-meta"}).empty();
 }
 
 /// Names the alternative explicitly: a FlagError can be made from a string, too.
@@ -63,10 +79,12 @@ Checked<std::string> found(std::string path) {
 }  // namespace
 
 Checked<std::string> find_python(const Environment& environment, std::string_view argv0,
-                                 const FirstExecutable& first_executable) {
+                                 const FirstOfPaths& first_executable,
+                                 const FirstOfPaths& first_existing) {
   if (const auto given = variable(environment, "PYTHON_EXEC"); !given.empty())
     return found(std::string(given));
   Paths paths;
+  if (leads_into_environment(argv0, first_existing)) add_neighbours(argv0, paths);
   for (const std::string_view name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto root = variable(environment, name);
     if (root.empty()) continue;
@@ -74,9 +92,7 @@ Checked<std::string> find_python(const Environment& environment, std::string_vie
       paths.push_back(in_folder(in_folder(root, "bin"), python));
   }
   const std::string torchrun = find_torchrun(environment, argv0, first_executable);
-  if (!torchrun.empty())
-    for (const std::string_view python : kNames)
-      paths.push_back(torchrun.substr(0, torchrun.rfind('/') + 1).append(python));
+  if (!torchrun.empty()) add_neighbours(torchrun, paths);
   for (const std::string_view python : kNames)
     add_search_path(environment, python, paths);
   if (std::string path = first_executable(paths); !path.empty()) return found(std::move(path));

@@ -2,8 +2,8 @@
 // Python programs: run_path.py runs the script with runpy.run_path in a fresh Python (--run-path),
 // logs_specs.py runs a plug-in (--logs-specs).
 //
-// Pure: the caller passes a function that says which files are executable. The build embeds
-// run_path.py and logs_specs.py into muster.
+// Pure: the caller passes functions that say which files exist and which are executable. The build
+// embeds run_path.py and logs_specs.py into muster.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,15 @@
 
 namespace muster {
 
-/// Returns the first of `paths` that is an executable file; empty: none is.
-using FirstExecutable = std::function<std::string(const std::vector<std::string>& paths)>;
+/// Returns the first of `paths` that passes a test; empty: none does.
+using FirstOfPaths = std::function<std::string(const std::vector<std::string>& paths)>;
 
-/// Returns the first of: PYTHON_EXEC; the Python of the active virtual environment or conda
-/// environment; the Python beside torchrun, if argv0 is a torchrun; python3 in PATH; python in
-/// PATH.
+/// Returns the first of: PYTHON_EXEC; the Python of the virtual environment or conda environment
+/// that the path argv0 leads into; the Python of the active one; the Python beside torchrun, if
+/// argv0 is a torchrun; python3 in PATH; python in PATH.
 Checked<std::string> find_python(const Environment& environment, std::string_view argv0,
-                                 const FirstExecutable& first_executable);
+                                 const FirstOfPaths& first_executable,
+                                 const FirstOfPaths& first_existing);
 
 /// The index of the script in the command of --run-path.
 inline constexpr std::size_t kRunPathScriptAt = 4;

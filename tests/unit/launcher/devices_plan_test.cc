@@ -33,6 +33,7 @@ struct DevicesFixture : PlanFixture {
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },
         .first_executable = first_of(programs),
+        .first_existing = first_of(files),
         .argv0 = argv0,
     };
     facts.numa = [this](const std::string* devices) -> Checked<NumaFacts> {

@@ -70,6 +70,7 @@ TEST_CASE("node facts: this machine answers", "[unit][launcher]") {
   CHECK(facts.xpus() >= 0);
   CHECK(facts.first_executable({"/bin", "/etc/passwd", "/bin/sh", "/bin/cat"}) == "/bin/sh");
   CHECK(facts.first_executable({"/bin", "/etc/passwd"}).empty());
+  CHECK(facts.first_existing({"/nowhere", "/bin", "/etc/passwd"}) == "/bin");
   const std::string id = facts.new_run_id();
   REQUIRE(id.size() == 36);
   CHECK(id[14] == '4');

@@ -122,10 +122,11 @@ TEST_CASE("python text: quoting", "[unit][launcher]") {
 struct PythonFixture {
   Environment environment{{"PATH", "/a::/b"}};
   std::set<std::string> programs;
+  std::set<std::string> files;
   std::string argv0 = "muster";
 
   std::string found() const {
-    const auto python = find_python(environment, argv0, first_of(programs));
+    const auto python = find_python(environment, argv0, first_of(programs), first_of(files));
     return python ? *python : "none";
   }
 };
@@ -152,6 +153,26 @@ TEST_CASE_METHOD(PythonFixture, "python: the order in which it is looked for", "
   CHECK(found() == "python3.9");
   environment["PYTHON_EXEC"] = "";
   CHECK(found() == "/venv/bin/python");
+}
+
+TEST_CASE_METHOD(PythonFixture, "python: of the environment whose program was called by its path",
+                 "[unit][launcher]") {
+  programs = {"/conda/bin/python3", "/venv/bin/python3", "/usr/bin/python3"};
+  environment = {{"PATH", "/venv/bin:/usr/bin"}, {"CONDA_PREFIX", "/conda"}};
+  for (const char* marker : {"/venv/bin/../pyvenv.cfg", "/venv/bin/../conda-meta"}) {
+    files = {marker};
+    for (const char* name : {"muster", "torchrun", "muster-launch"}) {
+      argv0 = std::string("/venv/bin/") + name;
+      CHECK(found() == "/venv/bin/python3");
+    }
+    argv0 = "/usr/bin/muster";
+    CHECK(found() == "/conda/bin/python3");
+    argv0 = "muster";
+    CHECK(found() == "/conda/bin/python3");
+  }
+  argv0 = "/venv/bin/muster";
+  programs.erase("/venv/bin/python3");
+  CHECK(found() == "/conda/bin/python3");
 }
 
 TEST_CASE_METHOD(PythonFixture, "python: beside the torchrun that PATH finds", "[unit][launcher]") {

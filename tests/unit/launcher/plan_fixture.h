@@ -14,8 +14,8 @@
 
 namespace muster::testing {
 
-/// A machine on which these files are the executable ones.
-inline FirstExecutable first_of(const std::set<std::string>& programs) {
+/// A machine on which these files are those that exist, or those that are executable.
+inline FirstOfPaths first_of(const std::set<std::string>& programs) {
   return [&programs](const std::vector<std::string>& paths) {
     const auto found =
         std::find_if(paths.begin(), paths.end(),
@@ -31,6 +31,7 @@ struct PlanFixture {
   int gpus = 0;
   int xpus = 0;
   std::set<std::string> programs = {"/usr/bin/python3"};
+  std::set<std::string> files;
 
   PlanFixture() { environment["PATH"] = "/usr/local/bin:/usr/bin"; }
 
@@ -52,6 +53,7 @@ struct PlanFixture {
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },
         .first_executable = first_of(programs),
+        .first_existing = first_of(files),
         .argv0 = argv0,
     };
     return plan_launch(flags(words), environment, facts);
