@@ -45,10 +45,11 @@ std::vector<ConfigKey> config_keys(const CLI::App& app) {
 }
 
 std::vector<std::string> words_of(const ConfigEntry& entry) {
+  if (entry.values.empty()) return {"--" + entry.key};
   std::vector<std::string> words;
+  words.reserve(entry.values.size());
   for (const std::string& value : entry.values)
     words.push_back("--" + entry.key + "=" + value);
-  if (entry.values.empty()) words.push_back("--" + entry.key);
   return words;
 }
 
