@@ -91,10 +91,12 @@ std::string RunService::full() const {
          ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
 }
 
-/// While changes cannot be recorded, no run begins. So the nodes of a forgotten run would be
-/// refused when they come back from an outage of the network.
-bool RunService::may_forget(const Run& run) const {
-  return run.deserted && run.clients.empty() && state_problem_.empty();
+/// When the run is to be forgotten; empty: it is kept. While changes cannot be recorded, no run
+/// begins. So the nodes of a forgotten run would be refused when they come back from an outage of
+/// the network.
+std::optional<Instant> RunService::forget_at(const Run& run) const {
+  if (!run.deserted || !run.clients.empty() || !state_problem_.empty()) return std::nullopt;
+  return *run.deserted + options_.forget_after;
 }
 
 /// To be called only for a run without clients.
@@ -200,7 +202,7 @@ void RunService::finish_change(Run& run, Instant now) {
   // The reason to notify may have come after that time. A deadline in the past would look like a
   // timer that fires late.
   if (run.notify_pending && !run.waiting.empty()) also(std::max(run.notify_at, now));
-  if (may_forget(run)) also(*run.deserted + options_.forget_after);
+  also(forget_at(run));
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   run.deadline = next;
@@ -221,7 +223,7 @@ void RunService::time_passed(Time time) {
   for (const std::string& key : due) {
     Run* run = find(key);
     if (run == nullptr) continue;
-    if (may_forget(*run) && time.now - *run->deserted >= options_.forget_after)
+    if (const auto at = forget_at(*run); at && time.now >= *at)
       forget(*run);
     else
       guard(*run, time.now, [&] { tend(*run, time); });

@@ -264,7 +264,7 @@ class RunService {
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run);
-  bool may_forget(const Run& run) const;
+  std::optional<Instant> forget_at(const Run& run) const;
   void forget(Run& run);
   void erase(Run& run);
   /// Calls `work`. If it throws, ends this run only and returns false. Otherwise returns true.

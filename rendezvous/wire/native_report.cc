@@ -108,7 +108,7 @@ void read(Fields& fields, NodeReport& report) {
   report.starts = fields.number<int>("starts");
   report.workers = fields.number<int>("workers", 0, kMaxLocalWorldSize);
   fields.each("listed", kMaxReportedWorkers,
-              [&](Fields worker) { report.listed.push_back(read_worker(worker)); });
+              [&](Fields worker) { report.listed.push_back(read_worker(std::move(worker))); });
   if (fields.has("failure")) report.failure = read_failure(fields.object("failure"));
 }
 

@@ -34,6 +34,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace {
 
+void flip_bit(char& byte, std::uint64_t bit) {
+  byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1U << bit));
+}
+
 void mutate(std::string& bytes, muster::testing::Prng& prng) {
   const auto anywhere = [&] { return static_cast<std::size_t>(prng.below(bytes.size())); };
   if (bytes.empty()) return;
@@ -42,7 +46,7 @@ void mutate(std::string& bytes, muster::testing::Prng& prng) {
       bytes[anywhere()] = static_cast<char>(prng.next());
       break;
     case 1:
-      bytes[anywhere()] ^= static_cast<char>(1 << prng.below(8));
+      flip_bit(bytes[anywhere()], prng.below(8));
       break;
     case 2:
       bytes.erase(anywhere(), prng.below(16));

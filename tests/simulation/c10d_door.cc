@@ -47,7 +47,7 @@ C10dDoor::C10dDoor(Cluster& cluster) : cluster_(cluster) {
   cluster_.on_kill = [this] {
     for (auto& [id, link] : links_) {
       if (!std::exchange(link.open_at_host, false)) continue;
-      cluster_.at(cluster_.now + cluster_.delay(), [this, id = id] { broken_at_client(id); });
+      cluster_.at(cluster_.now + cluster_.delay(), [this, id] { broken_at_client(id); });
     }
   };
 }

@@ -133,7 +133,7 @@ class Cluster {
     RunServiceOptions options = options_;
     options.muster_version = "1.0";
     options.setup.lease = kLease;
-    options.setup.life = 1'000 * life;
+    options.setup.life = std::int64_t{1'000} * life;
     options.recorded = state != nullptr;
     service = std::make_unique<RunService>(std::move(options));
     service->count_in(&accounts.emplace_back());
@@ -155,7 +155,7 @@ class Cluster {
       if (link.life != life) continue;
       link.open_at_host = false;
       const Instant heard = std::max(now, link.node->cut_until) + delay();
-      at(heard, [this, id = id] { break_at_node(id, "it was killed"); });
+      at(heard, [this, id] { break_at_node(id, "it was killed"); });
     }
     if (on_kill) on_kill();
     begin_host();

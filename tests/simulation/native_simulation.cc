@@ -368,7 +368,7 @@ TEST_CASE("native simulation: one round at a time, whatever breaks, and an end t
           "[simulation]") {
   const auto [recorded, disk_fails] =
       GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));
-  const auto run = [recorded = recorded, disk_fails = disk_fails](std::uint64_t seed) {
+  const auto run = [recorded, disk_fails](std::uint64_t seed) {
     INFO("MUSTER_SEED=" << seed << (recorded ? ", with a disk" : "")
                         << (disk_fails ? " that fails" : ""));
     Turmoil(seed, recorded, disk_fails).run();

@@ -117,8 +117,8 @@ TEST_CASE("simulation: keep-alives of muster nodes do not make torchrun's tries 
   world.counts = {};
   world.run_until(world.now() + 60s);
   // Each node writes at most twelve keep-alives in a minute, and none of them twice.
-  CHECK(world.counts.compare_sets <= 8 * 13);
-  CHECK(world.counts.compare_sets >= 8 * 6);
+  CHECK(world.counts.compare_sets <= std::size_t{8} * 13);
+  CHECK(world.counts.compare_sets >= std::size_t{8} * 6);
   CHECK(all_in(world, 0));
 }
 

@@ -32,7 +32,7 @@ void Node::die(bool noticed) {
   if (noticed) world_.at(1ms, [this, gone] { world_.disconnect(gone); });
 }
 
-World::World(std::uint64_t seed, WorldOptions options) : options_(std::move(options)), prng_(seed) {
+World::World(std::uint64_t seed, WorldOptions options) : options_(options), prng_(seed) {
   make_server();
 }
 World::~World() = default;

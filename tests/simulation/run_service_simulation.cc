@@ -54,8 +54,8 @@ class Strangers : RunServiceTest {
         std::array<std::int64_t, 6>{0, 0, 1, 2, 7, std::numeric_limits<std::int64_t>::max()});
   }
   std::string some_run() {
-    static const std::array<std::string, 4> kRuns{"good", "a", "b", "c"};
-    return kRuns[dice_.below(kRuns.size())];
+    static const std::array<std::string, 4> runs{"good", "a", "b", "c"};
+    return runs[dice_.below(runs.size())];
   }
   std::string some_key() { return std::string(kStateKeyPrefix) + some_run(); }
   NodeName some_name() {

@@ -13,15 +13,16 @@ int main() {
   for (std::string line; std::getline(std::cin, line);) {
     if (!line.empty() && line[0] == '{') {
       std::cout << muster::encode_state(muster::testing::state_of_twin(nlohmann::json::parse(line)))
-                << std::endl;
+                << '\n'
+                << std::flush;
       continue;
     }
     const auto state = muster::decode_state(line);
     if (!state)
-      std::cout << "refused: " << muster::describe(state.error()) << std::endl;
+      std::cout << "refused: " << muster::describe(state.error()) << '\n' << std::flush;
     else if (!state->has_value())
-      std::cout << "null" << std::endl;
+      std::cout << "null\n" << std::flush;
     else
-      std::cout << muster::testing::twin_of(**state).dump() << std::endl;
+      std::cout << muster::testing::twin_of(**state).dump() << '\n' << std::flush;
   }
 }

@@ -132,7 +132,7 @@ Table run_checkpoint(const std::string& variant) {
   const std::filesystem::path folder = variant.substr(0, comma);
   const int stop_before =
       comma == std::string::npos ? kEpochs : std::stoi(variant.substr(comma + 1));
-  torch::manual_seed(static_cast<std::uint64_t>(50 + get_rank()));
+  torch::manual_seed(50 + static_cast<std::uint64_t>(get_rank()));
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::Dropout(0.5),
                             torch::nn::Linear(8, 1));
   DistributedDataParallel ddp(net);

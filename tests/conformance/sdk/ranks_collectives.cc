@@ -48,7 +48,7 @@ void run_copies(Table& table) {
   broadcast(tensor, 1);
   table["broadcast"] = tensor;
   table["all_gather"] = torch::stack(all_gather(mine()));
-  torch::Tensor gathered = torch::zeros({2 * get_world_size(), 3});
+  torch::Tensor gathered = torch::zeros({std::int64_t{2} * get_world_size(), 3});
   all_gather_into_tensor(gathered, mine());
   table["all_gather_into_tensor"] = gathered;
   const auto at_1 = gather(mine(), 1);

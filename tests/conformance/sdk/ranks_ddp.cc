@@ -58,14 +58,14 @@ DistributedDataParallelOptions options_of(const std::string& variant) {
 
 Table run_ddp(const std::string& variant) {
   // Different on each rank: DDP must take rank 0's.
-  torch::manual_seed(static_cast<std::uint64_t>(1 + get_rank()));
+  torch::manual_seed(1 + static_cast<std::uint64_t>(get_rank()));
   Net net(variant == "unused" || variant == "static_graph");
   DistributedDataParallel ddp(net, options_of(variant));
   std::vector<torch::Tensor> trained;
   for (const torch::Tensor& parameter : net->parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
   torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.1).momentum(0.9));
-  torch::manual_seed(static_cast<std::uint64_t>(100 + get_rank()));
+  torch::manual_seed(100 + static_cast<std::uint64_t>(get_rank()));
 
   Table table;
   for (int step = 0; step < kSteps; ++step) {

@@ -166,7 +166,7 @@ int run_snapshots(const std::vector<std::string>& words) {
         continue;
       }
       if (words[i] == "pause") {  // Waits for a line of input.
-        std::cout << "paused" << std::endl;
+        std::cout << "paused\n" << std::flush;
         std::string line;
         std::getline(std::cin, line);
         continue;

@@ -40,7 +40,7 @@ using nlohmann::json;
 using Conf = std::map<std::string, std::string>;
 
 void say(const json& line) {
-  std::cout << line.dump() << std::endl;
+  std::cout << line.dump() << '\n' << std::flush;
 }
 
 std::string take(Conf& conf, const std::string& key, const std::string& otherwise) {

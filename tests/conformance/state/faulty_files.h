@@ -59,7 +59,9 @@ class FaultyFiles {
   }
   static bool fails() {
     FaultyFiles& files = install();
-    if (files.failures_ == 0 || (files.countdown_ > 0 && --files.countdown_ > 0)) return false;
+    if (files.failures_ == 0) return false;
+    if (files.countdown_ > 0) --files.countdown_;
+    if (files.countdown_ > 0) return false;
     --files.failures_;
     return true;
   }
