@@ -85,6 +85,8 @@ class Rendezvous {
   std::string reason_for(ConnectionId waiting) const;
   /// The name of the node in this run; null if the connection has no member.
   const NodeName* name_of(ConnectionId connection) const;
+  /// Whether the connection's node has joined and waits for a round: a further join repeats that.
+  bool is_waiting(ConnectionId connection) const;
 
   using Phase = RunPhase;
   Phase phase() const { return outcome_ ? Phase::Ended : round_phase_; }

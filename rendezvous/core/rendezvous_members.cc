@@ -36,6 +36,23 @@ const NodeName* Rendezvous::name_of(ConnectionId connection) const {
   return member == nullptr ? nullptr : &member->name;
 }
 
+bool Rendezvous::is_waiting(ConnectionId connection) const {
+  const Member* member = from(connection);
+  if (member == nullptr) return false;
+  switch (member->place) {
+    case Place::Participant:
+      return !complete() || preparing();
+    case Place::Waiting:
+    case Place::Redundant:
+    case Place::Standby:
+    case Place::HeldBack:
+    case Place::KeptOut:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Rendezvous::Member* Rendezvous::find(MemberId id) {
   const auto found = members_.find(id);
   return found == members_.end() ? nullptr : &found->second;
@@ -126,7 +143,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   });
   if (member.last_rank && (member.closed || replaced)) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
-    actions_.push_back(NodeGone{who, member.last_rank, cause, what});
+    actions_.push_back(NodeGone{who, round_, member.last_rank, cause, what});
   if (member.succeeded) {  // The node may go. Its result and its place in the round stay.
     liveness_.remove(id);
     set_absent(id, std::nullopt);

@@ -62,7 +62,7 @@ void RunService::log_join(Run& run, const NodeJoined& event, Instant now) {
 void RunService::log_gone(Run& run, const NodeGone& gone, Instant now) {
   const bool left = gone.cause == RestartCause::NodeLeft;
   RunEvent event{.kind = left ? RunEvent::Kind::NodeLeft : RunEvent::Kind::NodeLost,
-                 .round = run.rendezvous->round()};
+                 .round = gone.round};
   event.node = to_string(gone.who);
   event.rank = gone.rank;
   event.text = gone.what;

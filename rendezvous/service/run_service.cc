@@ -362,12 +362,13 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
   if (resumed != nullptr && resumed->state == NodeResumed::State::Finished)
     begin_to_wait(run, from, time.now);
   if (client.generation != run.generation) return;  // The event belongs to a run that is over.
+  const bool waits_already = run.rendezvous->is_waiting(from);
   RendezvousActions actions = run.rendezvous->step(event, time.now);
   const auto* join = std::get_if<NodeJoined>(&event);
   const bool refused = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<JoinRefused>(action);
   });
-  if (join != nullptr && !refused) log_join(run, *join, time.now);
+  if (join != nullptr && !refused && !waits_already) log_join(run, *join, time.now);
   const bool waits_for_others = std::holds_alternative<NodeFinished>(event) &&
                                 run.rendezvous->name_of(from) && !run.rendezvous->outcome();
   if (waits_for_others) begin_to_wait(run, from, time.now);

@@ -1,5 +1,6 @@
 #include "rendezvous/core/run_view.h"
 
+#include <algorithm>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -44,6 +45,29 @@ TEST_CASE_METHOD(RunViewTest, "run view: who has joined, and how many are lackin
   CHECK(shown.nodes[0].native);
   CHECK(shown.nodes[0].silent == Duration(2s));
   CHECK_FALSE(shown.nodes[0].group_rank);
+}
+
+TEST_CASE_METHOD(RunViewTest, "run view: a node that asks twice for one round has joined it once",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  join(1, 2, 0);
+  join(1, 2, 0);  // The node was told of the restart meanwhile.
+  join(2, 2, 0);
+  const auto all = kinds();
+  CHECK(std::count(all.begin(), all.end(), RunEvent::Kind::NodeJoined) == 2 + 2);
+}
+
+TEST_CASE_METHOD(RunViewTest, "run view: a lost node was lost in the round that it was in",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  service->gone({2}, at());
+  RunEvent lost;
+  for (const RunEvent& event : view().events)
+    if (event.kind == RunEvent::Kind::NodeLost) lost = event;
+  CHECK(lost.node == "host2_2_0");
+  CHECK(lost.round == 0);
+  CHECK(view().summary.first_failure->round == 0);
 }
 
 TEST_CASE_METHOD(RunViewTest,
