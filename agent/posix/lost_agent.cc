@@ -60,7 +60,7 @@ LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
 }
 
 std::string message_about(const LostAgent& lost) {
-  return "muster: " + lost.how + "; all workers were killed\n" +
+  return "muster: " + lost.how + "; the workers were stopped\n" +
          (lost.earlier.empty() ? "" : lost.earlier.text() + "\n");
 }
 

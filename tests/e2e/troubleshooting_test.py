@@ -12,7 +12,7 @@ from support import SOURCE, MusterTest, main
 TEXT = (SOURCE / "docs/troubleshooting.md").read_text()
 BOUND_S = 150
 # This command is not a job but a signal to one; tests/e2e/hang_test.py tests it.
-ELSEWHERE = "kill -USR2"
+ELSEWHERE = "pkill -USR2"
 LOOPBACK_ONLY = "GLOO_SOCKET_IFNAME=lo muster --nnodes=2"
 
 
