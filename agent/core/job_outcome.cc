@@ -30,10 +30,12 @@ JobOutcome failed(EndCause cause) {
 JobOutcome signalled(const Finish& finish, const OutcomeFacts& facts) {
   if (facts.logs_full)
     return {.cause = missing_resource(*facts.logs_full)};  // Logged when it happened.
-  EndCause cause{"signalled", "SignalException",
+  EndCause cause{"signalled", facts.is_interrupt ? "KeyboardInterrupt" : "SignalException",
                  "Process " + std::to_string(facts.launcher_pid) +
                      " got signal: " + std::to_string(finish.signal)};
   if (!finish.started) return {.cause = std::move(cause), .signal = finish.signal};
+  if (facts.is_interrupt)
+    return {.cause = std::move(cause), .last_line = "KeyboardInterrupt", .signal = finish.signal};
   const std::string last_line =
       "torch.distributed.elastic.multiprocessing.api." + cause.line();  // Scripts look for it.
   return {.cause = std::move(cause),

@@ -30,6 +30,9 @@ struct JobOutcome {
 struct OutcomeFacts {
   int launcher_pid = 0;              // The process that the user started.
   bool propagate_exit_code = false;  // --exit-code=propagate
+  /// The signal is a SIGINT that --signals-to-handle leaves out. Python raises KeyboardInterrupt
+  /// for it: the workers are stopped, and then the launcher dies of SIGINT.
+  bool is_interrupt = false;
   /// With --log-on-full=fail, a text about the full disk. Then muster itself sent the signal.
   std::optional<std::string> logs_full;
 };

@@ -201,7 +201,8 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
     outcome_.signal = event.number;
   }
   next_ = Next::Finish;
-  SupervisorActions more = on_signal(event.number, again, now);
+  SupervisorActions more =
+      on_signal(event.for_workers != 0 ? event.for_workers : event.number, again, now);
   actions.insert(actions.end(), more.begin(), more.end());
   return actions;
 }

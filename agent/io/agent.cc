@@ -220,13 +220,17 @@ class Agent {
     }
   }
 
-  void on_signal(int number) {
+  bool is_handled(int number) const {
     const auto& handled = options_.signals_to_handle;
-    if (std::find(handled.begin(), handled.end(), number) == handled.end())
+    return std::find(handled.begin(), handled.end(), number) != handled.end();
+  }
+
+  void on_signal(int number) {
+    if (!is_handled(number) && number != SIGINT)
       return hangs_.write_stacks_on_signal(number);  // It is SplitOptions::request_signal.
     work_.on_signal();
     stop_.on_signal(number, supervisor_.state());
-    feed(SignalArrived{number});
+    feed(SignalArrived{.number = number, .for_workers = is_handled(number) ? 0 : SIGTERM});
   }
 
   // --log-on-full=fail: the workers are stopped as after SIGTERM, and the job fails.
@@ -412,6 +416,7 @@ class Agent {
     const JobOutcome outcome =
         job_outcome(action, {.launcher_pid = launcher_pid_,
                              .propagate_exit_code = options_.propagate_exit_code,
+                             .is_interrupt = action.signal == SIGINT && !is_handled(SIGINT),
                              .logs_full = logs_full_});
     // Stack files may be in the run directory: it is then kept as after a failure.
     const bool succeeded = outcome.succeeded && !hangs_.has_written_stacks();

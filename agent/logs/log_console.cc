@@ -56,6 +56,7 @@ LogConsole::LogConsole(int fd) : number_(fd) {
     fd_ = OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
     kind_ = S_ISSOCK(status.st_mode) ? Kind::Socket : Kind::File;
   }
+  if (!fd_.is_open()) open_error_ = errno;
   closed_ = !fd_.is_open();
 }
 

@@ -40,6 +40,8 @@ class LogConsole {
   std::size_t unwritten_bytes() const { return closed_ ? 0 : buffer_.size() - written_; }
   /// The console's reader is gone (EPIPE and the like). Appended bytes are dropped.
   bool is_closed() const { return closed_; }
+  /// Why the descriptor could not be copied, as errno; 0: it was, or it is not open.
+  int open_error() const { return open_error_; }
   bool is_failing() const { return failing_; }
   /// True if the console may drop appended bytes. Such a console puts no backpressure on writers.
   bool is_lossy() const { return failing_ || given_up_ || closed_; }
@@ -73,6 +75,7 @@ class LogConsole {
   bool failing_ = false;
   bool given_up_ = false;
   bool closed_ = false;
+  int open_error_ = 0;
 };
 
 }  // namespace muster

@@ -42,6 +42,8 @@ Result<std::unique_ptr<LogLoop>> LogLoop::open(const LogPump::Options& options,
   OwnedFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) return from_errno(errno);
   std::unique_ptr<LogLoop> loop(new LogLoop(options, std::move(mailbox), std::move(epoll)));
+  for (const auto& output : loop->outputs_)
+    if (const int error = output->console.open_error()) return from_errno(error);
   std::uint32_t interest = 0;
   if (!loop->set_interest(loop->mailbox_->fd(), kMailbox, interest, EPOLLIN))
     return from_errno(errno);

@@ -274,9 +274,9 @@ void LogLoop::advance_flushing(Instant now) {
 void LogLoop::log_wait() {
   const LogConsole& out = outputs_.front()->console;
   if (outputs_.size() < 2 || out.unwritten_bytes() == 0) return;
-  spdlog::warn(
-      "waiting for stdout to be read: {} bytes are left (another signal ends muster without them)",
-      out.unwritten_bytes());
+  spdlog::warn("waiting {}: {} bytes are left (another signal ends muster without them)",
+               out.is_failing() ? "until stdout can be written" : "for stdout to be read",
+               out.unwritten_bytes());
 }
 
 // Called at the end of each flush_all(): prints only what the last call has not printed.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <vector>
@@ -50,8 +51,11 @@ std::vector<Process> stop_all(const std::function<std::vector<Process>()>& find)
 
 bool has_children_but(const std::set<pid_t>& spared) {
   const auto mine = own_children();
-  return !mine || std::any_of(mine->begin(), mine->end(),
-                              [&spared](pid_t pid) { return !spared.contains(pid); });
+  siginfo_t info{};
+  if (!mine)  // No descriptor is left for /proc.
+    return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+  return std::any_of(mine->begin(), mine->end(),
+                     [&spared](pid_t pid) { return !spared.contains(pid); });
 }
 
 pid_t DescendantKiller::round(const std::set<pid_t>& spared) {

@@ -72,10 +72,10 @@ class Shim {
 
   /// False, after a message, if no descriptor is left for the event loop.
   bool begin() {
-    if (signal_fd_ >= 0 && epoll_ >= 0 && watch(signal_fd_, EPOLLIN) && watch(socket_, EPOLLIN) &&
+    if (open_error_ == 0 && watch(signal_fd_, EPOLLIN) && watch(socket_, EPOLLIN) &&
         watch(setup_.front_socket, EPOLLIN))
       return true;
-    const int error = errno;
+    const int error = open_error_ != 0 ? open_error_ : errno;
     print_to_stderr("muster: the shim cannot wait for events: " +
                     std::string(std::strerror(error)) + limit_advice(error) + "\n");
     on_agent_lost("could not be supervised");
@@ -110,8 +110,7 @@ class Shim {
   void finish() {
     if (agent_gone_) begin_rescue();
     kill_leftovers();
-    // This agent has not asked for the end. It removes its files and exits when its socket closes.
-    if (front_gone_) ::close(socket_);
+    if (front_gone_) ::close(socket_);  // The agent then removes its files and exits.
     wait_for_agent();
     if (agent_gone_) {
       // All writers are dead, so the rescue ends at once, unless its storage or console hangs.
@@ -154,8 +153,8 @@ class Shim {
     epoll_event event{};
     event.events = what;
     event.data.fd = fd;
-    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ||
-           ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0;
+    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return true;
+    return errno == EEXIST && ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0;
   }
 
   // --- the agent's requests ------------------------------------------------------------------
@@ -464,6 +463,7 @@ class Shim {
   const int socket_;
   const int signal_fd_;
   const int epoll_;
+  const int open_error_ = signal_fd_ < 0 || epoll_ < 0 ? errno : 0;
   std::map<pid_t, Worker> workers_;  // By pid. Each is alive, or has ended and is not reaped.
   ReportQueue outbox_;
   siginfo_t agent_status_{};
@@ -480,7 +480,7 @@ class Shim {
   Duration kill_limit_ = kKillLimit;
   WorkerCgroup cgroup_{::getpid()};
   DescendantKiller killer_{cgroup_};
-  Outcome outcome_;
+  Outcome outcome_{.exit_code = 1};
   OutputRescue rescue_;
   std::vector<OwnedFd> kept_;  // ShimRequest::Kind::Keep
   bool front_gone_ = false;

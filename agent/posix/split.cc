@@ -74,6 +74,7 @@ sigset_t watched_signals(const SplitOptions& options) {
   if (!is_ignored(SIGTSTP)) ::sigaddset(&watched, SIGTSTP);
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
+  if (!is_ignored(SIGINT)) ::sigaddset(&watched, SIGINT);
   const int request = options.request_signal;
   if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
   return watched;

@@ -12,7 +12,8 @@ namespace muster {
 
 struct SplitOptions {
   /// Signals that the front reports to the agent instead of ending muster. SIGHUP stays ignored if
-  /// it is ignored already, as under `nohup`.
+  /// it is ignored already, as under `nohup`. SIGINT is reported in any case; if it is not listed,
+  /// it stays ignored, too.
   std::vector<int> signals;
   /// One more signal that the front reports, unless it is ignored already. It asks the agent for
   /// something and never ends the job, however often it comes. 0: none.

@@ -20,7 +20,7 @@ std::string limit_advice(int error) {
 std::string start_limit_advice(int error) {
   if (error != EAGAIN) return limit_advice(error);
   return "; the limit of processes is reached: raise it with `ulimit -u`, or pids.max of the "
-         "cgroup";
+         "cgroup. A limit of memory (`ulimit -v`) has the same error";
 }
 
 }  // namespace muster

@@ -348,6 +348,26 @@ while True:
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.read("caught"), "usr1\n")
 
+    def test_a_sigint_that_is_not_to_be_handled_stops_the_workers_first(self):
+        script = self.script("save.sh", "#!/bin/sh\ntrap 'sleep 1; echo saved > caught; exit 0' TERM\n"
+                                        "echo x >> ready\nwhile :; do sleep 1000 & wait $!; done\n")
+        process = self.start("--standalone", "--signals-to-handle=SIGTERM", "--no-python", script)
+        self.ready(1)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), -signal.SIGINT)
+        self.assertEqual(self.read("caught"), "saved\n")
+
+    def test_a_sigint_that_is_ignored_and_not_to_be_handled_has_no_effect(self):
+        script = self.script("wait.sh", "#!/bin/sh\necho x >> ready\nread line < fifo\n")
+        os.mkfifo(self.dir / "fifo")
+        process = self.start("--standalone", "--signals-to-handle=SIGTERM", "--no-python", script,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.ready(1)
+        process.send_signal(signal.SIGINT)
+        with open(self.dir / "fifo", "w") as fifo:
+            fifo.write("go\n")
+        self.assertEqual(process.wait(60), 0)
+
     def test_nohup_keeps_the_job_alive(self):
         script = self.script("wait.sh", "#!/bin/sh\necho x >> ready\nread line < fifo\n")
         os.mkfifo(self.dir / "fifo")
