@@ -308,7 +308,8 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                   std::to_string(kNativeProtocolVersion));
   if (hello.run_id.empty()) return refuse("the run id is empty");
   if (!options_.only_run.empty() && hello.run_id != options_.only_run)
-    return refuse("run id " + hello.run_id + " is not served here, only " + options_.only_run);
+    return refuse("run id " + hello.run_id + " is not served here, only " + options_.only_run +
+                  ": give each job a port of its own, or let musterd host them");
   if (draining_) return refuse("the rendezvous is ending: run " + hello.run_id + " is over here");
   const std::string key = std::string(kStateKeyPrefix) + hello.run_id;
   // Otherwise the state of this run would stand in the place of a key of another run's round.
