@@ -106,6 +106,16 @@ TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][
   }
 }
 
+TEST_CASE("musterctl why: a line of stderr keeps its backslashes and quotes", "[unit][musterctl]") {
+  RunView view;
+  view.summary.id = "job";
+  view.summary.first_failure = RunEvent{.kind = RunEvent::Kind::RoundRestarts, .number = 4};
+  view.first_failure_report = FailureReport{
+      .exit = "exited with 1", .stderr_end = "re.compile(\"\\x1b\\d+\") \\\\ \x1b[0m \\\"\n"};
+  CHECK_THAT(*why_text(run_json(view)),
+             Contains("    re.compile(\"\\x1b\\d+\") \\\\ \\x1b[0m \\\"\n"));
+}
+
 TEST_CASE("musterctl nodes: how the workers are, and the step of the one that is behind",
           "[unit][musterctl]") {
   RunView view;
