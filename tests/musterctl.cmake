@@ -6,6 +6,7 @@ muster_add_tests(musterctl_tests unit
     unit/musterctl/doctor_test.cc
     unit/musterctl/gpu_errors_test.cc
     unit/musterctl/interfaces_test.cc
+    unit/musterctl/local_jobs_test.cc
     unit/musterctl/pair_schedule_test.cc
     unit/musterctl/peer_checks_test.cc
     unit/musterctl/peer_json_test.cc
