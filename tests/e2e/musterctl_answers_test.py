@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Tests what musterctl makes of musterd's answers, with a model of musterd that gives them at once."""
+import base64
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+import urllib.parse
+
+from support import MUSTER, PATIENCE_S, main
+
+MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
+MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
+FULL = pathlib.Path("/dev/full")
+NO_SPACE = "the output cannot be written: No space left on device\n"
+
+
+def piece(text, begin=0):
+    """The end of a log of which `begin` bytes are before it."""
+    end = begin + len(text)
+    return {"node": "a_1_0", "attempt": 1, "offset": begin, "next_offset": end, "size": end,
+            "base64": base64.b64encode(text).decode()}
+
+
+class Model(http.server.ThreadingHTTPServer):
+    """Answers by the path: with a JSON object, or with (status, object)."""
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers = {}
+        self.made = {}  # When the answer to each target was made.
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        answer = self.server.answers.get(urllib.parse.urlsplit(self.path).path,
+                                         (404, {"error": {"code": "unknown_run", "message": "no such run"}}))
+        if callable(answer):
+            answer = answer(self)
+        status, body = answer if isinstance(answer, tuple) else (200, answer)
+        text = json.dumps(body, separators=(",", ":")).encode() + b"\n"
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Muster nonce="' + 64 * "a" + '"')
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+class Answers(unittest.TestCase):
+    def setUp(self):
+        self.model = Model()
+        threading.Thread(target=self.model.serve_forever, daemon=True).start()
+        self.addCleanup(self.model.server_close)
+        self.addCleanup(self.model.shutdown)
+        self.endpoint = f"127.0.0.1:{self.model.server_address[1]}"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def environment(self):
+        return {**os.environ, "MUSTER_ENDPOINT": self.endpoint, "MUSTER_RDZV_TOKEN_FILE": ""}
+
+    def ctl(self, *words, expect=0, stdout=subprocess.PIPE):
+        done = subprocess.run([MUSTERCTL, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S,
+                              env=self.environment(), check=False)
+        self.assertEqual(done.returncode, expect, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def has_ranks(self, count):
+        self.model.answers["/api/v1/runs/job/nodes"] = {"nodes": [{"first_rank": 0, "local_world_size": count}]}
+        for rank in range(count):
+            self.model.answers[f"/api/v1/runs/job/ranks/{rank}/stacks"] = piece(f"stack of {rank}\n".encode())
+
+    def test_output_that_is_lost_is_said(self):
+        log = "/api/v1/runs/job/ranks/0/log"
+        self.model.answers[log] = piece(b"hello\n")
+        self.has_ranks(2)
+        for words in (["logs", "job", "0"], ["logs", "job", "0", "-f"], ["stacks", "job"], ["stacks", "job", "0"],
+                      ["ps", "--json"], ["--version"], ["--help"], ["--completion", "bash"]):
+            with FULL.open("w") as full:
+                self.assertEqual(self.ctl(*words, expect=1, stdout=full).stderr, "musterctl: " + NO_SPACE, words)
+        for program in (MUSTER, MUSTERD):
+            for option in ("--version", "--help"):
+                with FULL.open("w") as full:
+                    done = subprocess.run([program, option], stdout=full, stderr=subprocess.PIPE, text=True,
+                                          timeout=PATIENCE_S, check=False)
+                self.assertEqual(done.returncode, 1, done)
+                self.assertTrue(done.stderr.endswith(": " + NO_SPACE), done.stderr)
+
+    def test_a_reader_that_is_gone_is_no_error(self):
+        self.model.answers["/api/v1/runs/job/ranks/0/log"] = piece(b"hello\n")
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as gone:
+            # Without the signal SIGPIPE, as for a child of some programs.
+            done = subprocess.run([MUSTERCTL, "logs", "job", "0", "-f"], stdout=gone, stderr=subprocess.PIPE, text=True,
+                                  timeout=PATIENCE_S, env=self.environment(), restore_signals=False, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    main()
