@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import pty
 import subprocess
 import tempfile
 import threading
@@ -109,6 +110,51 @@ class Answers(unittest.TestCase):
             done = subprocess.run([MUSTERCTL, "logs", "job", "0", "-f"], stdout=gone, stderr=subprocess.PIPE, text=True,
                                   timeout=PATIENCE_S, env=self.environment(), restore_signals=False, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_the_end_of_a_log_that_is_one_long_line(self):
+        bar = b"".join(b"\r%3d%%|%s|" % (percent, b"#" * 200) for percent in range(81)) + b"\n"
+        self.model.answers["/api/v1/runs/job/ranks/0/log"] = piece(bar, begin=5000)
+        self.assertIn(" 80%|####", self.ctl("logs", "job", "0").stdout)
+        line = b"x" * 16383 + b"\n"
+        self.model.answers["/api/v1/runs/job/ranks/0/log"] = piece(line, begin=5000)
+        self.assertEqual(self.ctl("logs", "job", "0").stdout.encode(), line)
+
+    def test_what_is_shown_on_a_terminal_is_not_shown_again(self):
+        end = "10%\r20%\n\x1b[31mboom\x1b[0m\n"
+        over = (409, {"error": {"code": "not_possible", "message": "its node has gone"}})
+        pieces = iter([piece(end.encode())])
+        self.model.answers["/api/v1/runs/job/ranks/0/log"] = lambda _: next(pieces, over)
+        self.model.answers["/api/v1/runs/job"] = {
+            "state": "failed", "round": 0, "first_failure_report": {"rank": 0, "round": 0, "stderr_end": end}}
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        self.ctl("logs", "job", "0", "-f", "--stderr", stdout=slave)
+        os.close(slave)
+        shown = b""
+        try:
+            while more := os.read(master, 4096):
+                shown += more
+        except OSError:  # EIO: the other end is closed.
+            pass
+        self.assertEqual(shown.replace(b"\r\n", b"\n"), b"10%\n20%\n\\x1b[31mboom\\x1b[0m\n")
+
+    def test_ranks_that_were_not_asked_are_said(self):
+        self.has_ranks(300)
+        done = self.ctl("stacks", "job", expect=1)
+        self.assertIn("=== rank 255\nstack of 255\n", done.stdout)
+        self.assertNotIn("=== rank 256\n", done.stdout)
+        self.assertIn("44 ranks, from rank 256 on, were not asked", done.stderr)
+        self.assertIn("musterctl stacks RUN RANK", done.stderr)
+
+    def test_a_server_that_goes_away_while_a_log_is_followed(self):
+        def last(handler):
+            handler.server.socket.close()  # Nobody answers from now on.
+            return piece(b"hello\n")
+        self.model.answers["/api/v1/runs/job/ranks/0/log"] = last
+        done = self.ctl("logs", "job", "0", "-f", expect=3)
+        self.assertIn("hello\n", done.stdout)
+        self.assertRegex(done.stderr, r"has gone while the log was followed: musterd has ended, or the muster --http")
+        self.assertNotIn("Is it there", done.stderr)
 
 
 if __name__ == "__main__":
