@@ -156,6 +156,24 @@ class Answers(unittest.TestCase):
         self.assertRegex(done.stderr, r"has gone while the log was followed: musterd has ended, or the muster --http")
         self.assertNotIn("Is it there", done.stderr)
 
+    def test_completion_offers_only_what_exists(self):
+        names = ["job-17", "my run", "a\"b", "node{\"id\":\"x"]
+        self.model.answers["/api/v1/runs"] = {"at": "now", "total": 4, "offset": 0, "runs": [
+            {"id": name, "state": "running", "reason": "round 0"} for name in names]}
+        self.model.answers["/api/v1/runs/job-17/nodes"] = {"run": "job-17", "nodes": [
+            {"name": name, "address": "x"} for name in ("a b_1_0", "c_2_0")]}
+        script = self.dir / "completion"
+        script.write_text(self.ctl("--completion", "bash").stdout)
+        (self.dir / "musterctl").symlink_to(pathlib.Path(MUSTERCTL).resolve())
+        def offered(*words):
+            line = " ".join(f"'{word}'" for word in words)
+            code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _musterctl; echo ${{COMPREPLY[*]}}"
+            done = subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True,
+                                  env={**self.environment(), "PATH": f"{self.dir}:{os.environ['PATH']}"})
+            return [word for word in done.stdout.split() if not word.startswith("--")]
+        self.assertEqual(offered("musterctl", "status", ""), ["job-17"])
+        self.assertEqual(offered("musterctl", "drain", "job-17", ""), ["c_2_0"])
+
 
 if __name__ == "__main__":
     main()
