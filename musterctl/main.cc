@@ -153,7 +153,7 @@ int show(const Arguments& arguments, const Service& service, const Resource& res
   const auto answer = get(service.endpoint, resource.target, service.token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
   if (answer->status != 200)
-    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
+    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(*answer));
   const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (arguments.json)
     return print(on_terminal ? terminal_text(answer->body) : answer->body), EXIT_SUCCESS;
@@ -181,7 +181,7 @@ int show_runs(const Arguments& arguments) {
 }
 
 int exit_code_of(const HttpAnswer& answer) {
-  return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
+  return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer));
 }
 
 // The run if the command line names none. If there is not exactly one run, prints the error, sets

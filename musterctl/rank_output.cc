@@ -25,7 +25,7 @@ constexpr int kStacksSeconds = 45;
 constexpr std::size_t kMaxShownEndBytes = 4 * kMaxReportTextBytes;
 
 OutputEnd end_of(const HttpAnswer& answer) {
-  return {answer.status == 404 ? 4 : 1, error_text(answer.body)};
+  return {answer.status == 404 ? 4 : 1, error_text(answer)};
 }
 
 std::string path_of(const std::string& run, int rank) {

@@ -405,11 +405,19 @@ Text login_path(std::string_view json) {
                       [](const Json& link) { return safe(link.at("path").get<std::string>()); });
 }
 
-std::string error_text(std::string_view json) {
+std::optional<std::string> musterd_error(std::string_view json) {
   const auto message = convert_json(json, [](const Json& error) {
     return safe(error.at("error").at("message").get<std::string>());
   });
-  return message ? *message : safe(json.substr(0, 200));
+  if (!message) return std::nullopt;
+  return *message;
+}
+
+std::string error_text(const HttpAnswer& answer) {
+  if (answer.token_refused)
+    return "musterd refuses the token: the file of --rdzv-token-file or MUSTER_RDZV_TOKEN_FILE has "
+           "another token than musterd's";
+  return musterd_error(answer.body).value_or(safe(answer.body.substr(0, 200)));
 }
 
 }  // namespace muster::ctl

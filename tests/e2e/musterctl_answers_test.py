@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests what musterctl makes of musterd's answers, with a model of musterd that gives them at once."""
 import base64
+import datetime
 import http.server
 import json
 import os
@@ -155,6 +156,45 @@ class Answers(unittest.TestCase):
         self.assertIn("hello\n", done.stdout)
         self.assertRegex(done.stderr, r"has gone while the log was followed: musterd has ended, or the muster --http")
         self.assertNotIn("Is it there", done.stderr)
+
+    def test_a_token_that_is_refused(self):
+        token = self.dir / "token"
+        token.write_text("another-token-0123456789-0123456789\n")
+        token.chmod(0o600)
+        refused = (401, {"error": {"code": "token_needed", "message": "give musterctl --rdzv-token-file FILE"}})
+        for path in ("", "/job", "/job/stop", "/job/ranks/0/log"):
+            self.model.answers["/api/v1/runs" + path] = refused
+        for words in (["runs"], ["status", "job"], ["stop", "job"], ["logs", "job", "0"]):
+            self.assertIn("give musterctl --rdzv-token-file", self.ctl(*words, expect=1).stderr)
+            said = self.ctl(*words, f"--rdzv-token-file={token}", expect=1).stderr
+            self.assertIn("musterd refuses the token", said)
+            self.assertNotIn("give musterctl", said)
+
+    def doctor(self, name):
+        done = subprocess.run([MUSTERCTL, "doctor", "--json"], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S,
+                              env={**self.environment(), "PYTHON_EXEC": "/bin/true"}, check=False)
+        return next(check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
+
+    def test_the_doctor_says_what_musterd_has_said(self):
+        for status in (400, 401, 403, 421, 503):
+            self.model.answers["/api/v1/runs"] = (status, {"error": {"code": "x", "message": "musterd's own words"}})
+            check = self.doctor("endpoint")
+            self.assertEqual(check["verdict"], "failure")
+            self.assertIn("musterd's own words", check["found"])
+            self.assertNotIn("firewall", check["remedy"])
+        self.model.answers["/api/v1/runs"] = (503, {"another": "program"})
+        self.assertIn("not musterd's HTTP", self.doctor("endpoint")["found"])
+
+    def test_the_doctor_reads_the_clock_of_its_own_answer(self):
+        """musterd answers the same target for a moment with the same view; this model does so for ever."""
+        def runs(handler):
+            at = self.model.made.setdefault(handler.path, datetime.datetime.now(datetime.timezone.utc))
+            return {"at": at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z", "runs": [], "total": 0}
+        self.model.answers["/api/v1/runs"] = runs
+        self.doctor("clock")
+        self.model.made = {target: at - datetime.timedelta(hours=1) for target, at in self.model.made.items()}
+        found = self.doctor("clock")["found"]
+        self.assertLess(float(found.split(" ")[0]), 600, found)
 
     def test_completion_offers_only_what_exists(self):
         names = ["job-17", "my run", "a\"b", "node{\"id\":\"x"]

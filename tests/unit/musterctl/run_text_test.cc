@@ -240,8 +240,13 @@ TEST_CASE("musterctl: an answer of another program is an error, not a crash", "[
     CHECK_FALSE(why_text(json).has_value());
     CHECK_FALSE(nodes_text(json).has_value());
   }
-  CHECK(error_text("{\"error\":{\"code\":\"x\",\"message\":\"no such run\"}}") == "no such run");
-  CHECK(error_text("<html>") == "<html>");
+  const std::string error = "{\"error\":{\"code\":\"x\",\"message\":\"no such run\"}}";
+  CHECK(error_text({.status = 404, .body = error}) == "no such run");
+  CHECK(error_text({.status = 404, .body = "<html>"}) == "<html>");
+  CHECK(musterd_error(error) == "no such run");
+  CHECK_FALSE(musterd_error("<html>"));
+  CHECK_THAT(error_text({.status = 401, .body = error, .token_refused = true}),
+             Contains("refuses the token"));
 }
 
 TEST_CASE("musterctl: durations are short", "[unit][musterctl]") {
