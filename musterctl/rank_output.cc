@@ -295,7 +295,7 @@ OutputEnd show_all_stacks(const Service& service, const std::string& run,
   OutputEnd end;
   for (const int rank : asked.ranks) {
     if (!print("=== rank " + std::to_string(rank) + "\n")) return {};
-    const OutputEnd one = show_stacks(service, run, rank, print);
+    OutputEnd one = show_stacks(service, run, rank, print);
     if (one.exit_code == 0) continue;
     if (!print(one.reason + "\n")) return {};
     if (one.exit_code != 1) return one;  // musterd does not answer, or does not know the run.
