@@ -33,6 +33,7 @@
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/net/standard_output.h"
 #include "rendezvous/net/tls_socket.h"
 
 namespace muster {
@@ -102,8 +103,11 @@ NodeFacts in_time(NodeFacts facts) {
 }
 
 int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : kFailureExit;
+  const auto error = write_to_stdout(text);
+  if (!error) return 0;
+  if (error != boost::system::errc::broken_pipe)
+    std::fprintf(stderr, "muster: the output cannot be written: %s\n", error.message().c_str());
+  return kFailureExit;
 }
 
 // Finds share/muster/python/ beside bin/: a build folder and an installation have the same layout.

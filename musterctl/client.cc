@@ -127,6 +127,13 @@ ClientError failed(const Endpoint& endpoint, const std::string& what) {
           "another machine: ssh -L 9400:localhost:9400 HOST"};
 }
 
+// The answer to a request that had the token's key or proof.
+boost::system::result<HttpAnswer, ClientError> with_token_seen(
+    boost::system::result<HttpAnswer, ClientError> answer) {
+  if (answer) answer->token_refused = answer->status == 401;
+  return answer;
+}
+
 // One connection, for one request, or for two if musterd asks for a proof.
 class Conversation {
  public:
@@ -192,8 +199,8 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask_as_operator(
   auto answer = ask(head);
   if (!answer || answer->status != 401 || answer->nonce.empty() || token == nullptr) return answer;
   const HttpChange change{.method = method, .target = target, .nonce = answer->nonce};
-  return ask(head + "Authorization: Muster proof=\"" + http_change_proof(*token, change) +
-             "\"\r\nConnection: close\r\n");
+  return with_token_seen(ask(head + "Authorization: Muster proof=\"" +
+                             http_change_proof(*token, change) + "\"\r\nConnection: close\r\n"));
 }
 
 }  // namespace
@@ -203,8 +210,9 @@ boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const TokenCrypto* token, Role role) {
   if (role == Role::Operator) return Conversation(endpoint).ask_as_operator("GET", target, token);
   std::string head = "GET " + target + " HTTP/1.1\r\nConnection: close\r\n";
-  if (token != nullptr) head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
-  return Conversation(endpoint).ask(head);
+  if (token == nullptr) return Conversation(endpoint).ask(head);
+  head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
+  return with_token_seen(Conversation(endpoint).ask(head));
 }
 
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,

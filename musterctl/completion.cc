@@ -39,15 +39,17 @@ std::string names() {
   return text;
 }
 
-// A shell command that prints the ids of musterd's runs, or nothing if musterd does not answer.
+// A shell command that prints the ids of musterd's runs, or nothing if musterd does not answer. It
+// leaves out ids with characters that a shell would have to quote. The JSON is one line without
+// spaces between its parts.
 constexpr std::string_view kRuns =
-    "musterctl runs --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"id\":\"/\\n/g' | "
+    "musterctl runs --json 2>/dev/null | sed 's/{\"id\":\"/\\n/g' | "
     "sed -n 's/^\\([A-Za-z0-9._-]*\\)\",\"state\".*/\\1/p'";
 
 // A shell command that prints the names of a run's nodes. @ stands for the shell's expression for
 // the run.
 constexpr std::string_view kNodes =
-    "musterctl nodes @ --json 2>/dev/null | tr -d ' \\n' | sed 's/{\"name\":\"/\\n/g' | "
+    "musterctl nodes @ --json 2>/dev/null | sed 's/{\"name\":\"/\\n/g' | "
     "sed -n 's/^\\([A-Za-z0-9._:-]*\\)\",\"address\".*/\\1/p'";
 
 std::string nodes_of(std::string_view run) {

@@ -163,8 +163,11 @@ void check_endpoint(const EndpointFacts& facts, Checks& checks) {
     check.verdict = Verdict::Failure;
     check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
     check.remedy =
-        "is the host up, does the program listen, and does a firewall let the port "
-        "through? Check from this machine with: nc -vz HOST PORT";
+        facts.refused ? "musterd is reached, but refuses the question: do what it says there, or "
+                        "give another "
+                        "--endpoint"
+                      : "is the host up, does the program listen, and does a firewall let the port "
+                        "through? Check from this machine with: nc -vz HOST PORT";
   } else if (facts.connect_ms > kSlowConnectMs) {
     check.verdict = Verdict::Warning;
     check.remedy =

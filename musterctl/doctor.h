@@ -24,7 +24,8 @@ struct FolderFacts {
 struct EndpointFacts {
   std::string what;  // "rendezvous" or "musterd's HTTP"
   std::string endpoint;
-  std::string error;  // Empty: the endpoint was reached.
+  std::string error;     // Empty: the endpoint was reached, and has answered.
+  bool refused = false;  // The error is what musterd has answered.
   std::vector<std::string> addresses;
   double connect_ms = 0;
   std::optional<double> clock_ahead_seconds;  // How far this clock is ahead of musterd's.

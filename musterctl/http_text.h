@@ -29,7 +29,8 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
 struct HttpAnswer {
   unsigned status = 0;
   std::string body;
-  std::string nonce = {};  // With status 401: a proof of the token must cover it. Empty: none.
+  std::string nonce = {};      // With status 401: a proof of the token must cover it. Empty: none.
+  bool token_refused = false;  // With status 401: the request had a key or a proof of the token.
 };
 
 /// The limit for a whole answer.

@@ -1,8 +1,10 @@
 #include "musterctl/local_jobs.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -75,9 +77,31 @@ std::map<int, Entry> all_entries(const std::string& proc) {
   return entries;
 }
 
-// Empty if this user may not read it.
+bool may_read_environment(const std::string& proc, int pid) {
+  const int fd =
+      ::open((proc + "/" + std::to_string(pid) + "/environ").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno != EACCES && errno != EPERM;
+  ::close(fd);
+  return true;
+}
+
 Environment environment_of(const std::string& proc, int pid) {
   return parse_environment(read_file(proc + "/" + std::to_string(pid) + "/environ").value_or(""));
+}
+
+// False: it has ended, if only a moment ago.
+bool still_runs(const std::string& proc, int pid) {
+  const auto stat = read_file(proc + "/" + std::to_string(pid) + "/stat");
+  return stat && parse_stat_fields(*stat);
+}
+
+// A child of the shim: a worker, or a program that the shim runs for logs and stacks. `variables`:
+// its environment.
+bool is_worker(const std::string& proc, const Entry& entry, const Environment& variables) {
+  if (variables.contains("RANK")) return variables.contains("MUSTER_JOB");
+  // setproctitle overwrites the environment that the kernel shows. The shim's programs have the
+  // agent's environment, and each worker has a session of its own.
+  return entry.session == entry.pid && !variables.contains("PATH") && still_runs(proc, entry.pid);
 }
 
 template <typename Number>
@@ -128,13 +152,16 @@ std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
       if (job.run_id.empty()) job.run_id = run_id_of_agent(proc, pid);
       continue;
     }
+    if (!may_read_environment(proc, pid)) {
+      unreadable = true;
+      continue;
+    }
     const Environment variables = environment_of(proc, pid);
-    unreadable = unreadable || variables.empty();
-    // The shim has other children, too: the programs that it runs for logs and stacks.
-    if (!variables.contains("MUSTER_JOB") || !variables.contains("RANK")) continue;
+    if (!is_worker(proc, entry, variables)) continue;
     job.workers.push_back(worker_of(proc, entry, entries, variables));
     if (const auto id = variables.find("TORCHELASTIC_RUN_ID"); id != variables.end())
       job.run_id = id->second;
+    if (!variables.contains("RANK")) continue;
     job.restarts = number_of<int>(variables, "TORCHELASTIC_RESTART_COUNT");
     job.restarts_allowed = number_of<int>(variables, "TORCHELASTIC_MAX_RESTARTS");
     job.generation = number_of<std::int64_t>(variables, "MUSTER_GENERATION");

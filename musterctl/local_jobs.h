@@ -10,7 +10,7 @@ namespace muster::ctl {
 
 struct WorkerProcess {
   int pid = 0;
-  std::optional<int> rank;
+  std::optional<int> rank;  // Nothing: it has overwritten its environment, as setproctitle does.
   std::optional<int> local_rank;
   double cpu_seconds = 0;            // Of its session, with the processes that it has started.
   std::uint64_t resident_bytes = 0;  // Of its session, too.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +20,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <boost/system/error_code.hpp>
 
 #include "musterctl/client.h"
 #include "musterctl/completion.h"
@@ -30,6 +32,7 @@
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/net/standard_output.h"
 #include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/wire/http_key.h"
 #include "rendezvous/wire/printable_text.h"
@@ -68,8 +71,21 @@ int complain(int code, const std::string& reason) {
   return code;
 }
 
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+boost::system::error_code print_error;  // Why output was lost; the first reason counts.
+
+// Prints and flushes at once, so that a user who follows the output sees it. False: it is lost.
+bool print(std::string_view text) {
+  const auto error = write_to_stdout(text);
+  if (!print_error) print_error = error;
+  return !error;
+}
+
+// The exit code of the program, which has done what it was asked to with `code`. A reader of stdout
+// that is gone wants no more: that is no error.
+int code_after_output(int code) {
+  if (!print_error || print_error == boost::system::errc::broken_pipe) return code;
+  complain(kExitFailure, "the output cannot be written: " + print_error.message());
+  return code == EXIT_SUCCESS ? kExitFailure : code;
 }
 
 // A resource of musterd's HTTP, and the function that formats it.
@@ -137,7 +153,7 @@ int show(const Arguments& arguments, const Service& service, const Resource& res
   const auto answer = get(service.endpoint, resource.target, service.token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
   if (answer->status != 200)
-    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(answer->body));
+    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(*answer));
   const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (arguments.json)
     return print(on_terminal ? terminal_text(answer->body) : answer->body), EXIT_SUCCESS;
@@ -152,7 +168,7 @@ int show_or_watch(const Arguments& arguments, const Service& service, const Reso
   for (;;) {
     const int code = show(arguments, service, resource);
     if (!arguments.watch || code != EXIT_SUCCESS) return code;
-    if (std::fflush(stdout) != 0) return kExitFailure;  // The reader of stdout is gone.
+    if (print_error) return EXIT_SUCCESS;  // See code_after_output().
     std::this_thread::sleep_until(std::chrono::steady_clock::now() +
                                   std::chrono::seconds(kWatchSeconds));
   }
@@ -165,7 +181,7 @@ int show_runs(const Arguments& arguments) {
 }
 
 int exit_code_of(const HttpAnswer& answer) {
-  return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer.body));
+  return complain(answer.status == 404 ? kExitUnknown : kExitFailure, error_text(answer));
 }
 
 // The run if the command line names none. If there is not exactly one run, prints the error, sets
@@ -250,13 +266,6 @@ int print_key(const Arguments& arguments) {
   return EXIT_SUCCESS;
 }
 
-// Prints and flushes at once, so that a user who follows the output sees it. False: the reader of
-// stdout is gone.
-bool print_now(std::string_view bytes) {
-  return std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
-         std::fflush(stdout) == 0;
-}
-
 int show_rank_output(const Arguments& arguments,
                      const std::function<OutputEnd(const Service&)>& show) {
   int code = EXIT_SUCCESS;
@@ -274,13 +283,13 @@ int show_logs(const Arguments& arguments) {
                               .follow = arguments.follow,
                               .on_terminal = ::isatty(STDOUT_FILENO) == 1};
   return show_rank_output(
-      arguments, [&](const Service& service) { return show_output(service, request, print_now); });
+      arguments, [&](const Service& service) { return show_output(service, request, print); });
 }
 
 int show_worker_stacks(const Arguments& arguments) {
   return show_rank_output(arguments, [&](const Service& service) {
-    return arguments.rank < 0 ? show_all_stacks(service, arguments.run, print_now)
-                              : show_stacks(service, arguments.run, arguments.rank, print_now);
+    return arguments.rank < 0 ? show_all_stacks(service, arguments.run, print)
+                              : show_stacks(service, arguments.run, arguments.rank, print);
   });
 }
 
@@ -444,7 +453,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
-    return app.exit(wanted);
+    std::ostringstream text;
+    const int code = app.exit(wanted, text, text);
+    print(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(kExitUsage, std::string(error.what()) + "\nTry `musterctl --help`.");
   }
@@ -464,10 +476,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    const int code = muster::ctl::run(argc, argv);
-    if (std::fflush(stdout) == 0) return code;
-    std::perror("musterctl: stdout");
-    return 1;
+    return muster::ctl::code_after_output(muster::ctl::run(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "musterctl: %s\n", error.what());
     return 1;

@@ -21,20 +21,15 @@ namespace {
 constexpr std::chrono::milliseconds kFollowPause(500);
 // A node may take half a minute to read its workers' stacks.
 constexpr int kStacksSeconds = 45;
-constexpr std::size_t kMaxRanksAsked = 256;
+// On a terminal each byte that a node has reported may become \xHH.
+constexpr std::size_t kMaxShownEndBytes = 4 * kMaxReportTextBytes;
 
 OutputEnd end_of(const HttpAnswer& answer) {
-  return {answer.status == 404 ? 4 : 1, error_text(answer.body)};
+  return {answer.status == 404 ? 4 : 1, error_text(answer)};
 }
 
 std::string path_of(const std::string& run, int rank) {
   return "/api/v1/runs/" + percent_encoded(run) + "/ranks/" + std::to_string(rank);
-}
-
-// Removes the first line, because the end of a file begins somewhere inside a line.
-std::string_view whole_lines(std::string_view bytes) {
-  const std::size_t newline = bytes.find('\n');
-  return newline == std::string_view::npos ? bytes : bytes.substr(newline + 1);
 }
 
 std::string without_line_feeds(std::string text) {
@@ -71,8 +66,7 @@ void pause() {
 /// Shows the log of one rank, piece by piece, and follows the rank to its next attempts.
 class RankLog {
  public:
-  using Print = std::function<bool(std::string_view)>;
-  RankLog(const Service& service, const OutputRequest& request, const Print& print)
+  RankLog(const Service& service, const OutputRequest& request, const PrintOutput& print)
       : service_(service),
         request_(request),
         print_(print),
@@ -84,13 +78,13 @@ class RankLog {
   boost::system::result<HttpAnswer, ClientError> ask() const;
   std::optional<OutputEnd> await_node(bool musterd_answers);
   bool follow_move(const Piece& piece);
-  bool show_piece(const Piece& piece, bool more);
-  bool show_note(const std::string& text);
-  bool show_text(const std::string& text);
+  void show_piece(const Piece& piece, bool more);
+  void show_note(const std::string& text);
+  void show_text(const std::string& text);
 
   const Service& service_;
   const OutputRequest& request_;
-  const Print& print_;
+  const PrintOutput& print_;
   std::int64_t offset_;
   int attempt_ = 0;
   std::string node_;         // Which node has answered; empty: none yet, or musterd is older.
@@ -98,15 +92,19 @@ class RankLog {
   bool asks_again_ = false;  // The run has ended, and the node is asked for the last time.
   std::string cut_;          // On a terminal: the beginning of a character that is not complete.
   std::string shown_;        // The last bytes that were shown.
+  bool print_failed_ = false;
 };
 
 OutputEnd RankLog::show() {
-  for (;;) {
+  while (!print_failed_) {
     const auto answer = ask();
     if (request_.follow && has_begun_ && (!answer || answer->status != 200)) {
-      if (const auto end = await_node(answer.has_value()))
-        return answer ? *end : OutputEnd{3, answer.error().reason};
-      continue;
+      const auto end = await_node(answer.has_value());
+      if (!end || print_failed_) continue;
+      return answer ? *end
+                    : OutputEnd{3, "musterd's HTTP at " + service_.endpoint.text() +
+                                       " has gone while the log was followed: musterd has "
+                                       "ended, or the muster --http that served the run"};
     }
     if (!answer) return {3, answer.error().reason};
     if (answer->status != 200) return end_of(*answer);
@@ -114,14 +112,15 @@ OutputEnd RankLog::show() {
     if (!piece) return {1, piece.error().reason};
     if (follow_move(*piece)) continue;
     const bool more = piece->next_offset < piece->size && !piece->bytes.empty();
-    if (!show_piece(*piece, more)) return {};
-    if (!more && !request_.follow) return {};
+    show_piece(*piece, more);
+    if (!more && !request_.follow) break;
     offset_ = piece->next_offset;
     attempt_ = piece->attempt;
     node_ = piece->node;
     has_begun_ = true;
-    if (!more) pause();
+    if (!more && !print_failed_) pause();
   }
+  return {};
 }
 
 boost::system::result<HttpAnswer, ClientError> RankLog::ask() const {
@@ -165,12 +164,10 @@ bool RankLog::follow_move(const Piece& piece) {
   return true;
 }
 
-/// False: the reader of the output is gone.
-bool RankLog::show_piece(const Piece& piece, bool more) {
-  if (attempt_ != 0 && piece.attempt != attempt_ &&
-      !show_note("--- the workers were started again: attempt " + std::to_string(piece.attempt) +
-                 " of this node ---\n"))
-    return false;
+void RankLog::show_piece(const Piece& piece, bool more) {
+  if (attempt_ != 0 && piece.attempt != attempt_)
+    show_note("--- the workers were started again: attempt " + std::to_string(piece.attempt) +
+              " of this node ---\n");
   const bool is_first = !has_begun_ && piece.offset > 0 && !request_.all;
   std::string text(is_first ? whole_lines(piece.bytes) : piece.bytes);
   if (request_.on_terminal) {
@@ -179,19 +176,19 @@ bool RankLog::show_piece(const Piece& piece, bool more) {
     if (more || request_.follow) cut_ = text.substr(text.size() - cut_character_bytes(text));
     text = terminal_text(std::string_view(text).substr(0, text.size() - cut_.size()));
   }
-  return show_text(text);
+  show_text(text);
 }
 
-bool RankLog::show_note(const std::string& text) {
+void RankLog::show_note(const std::string& text) {
   const bool in_line = !shown_.empty() && shown_.back() != '\n';
-  return show_text(in_line ? "\n" + text : text);
+  show_text(in_line ? "\n" + text : text);
 }
 
-bool RankLog::show_text(const std::string& text) {
-  if (text.empty()) return true;
+void RankLog::show_text(const std::string& text) {
+  if (text.empty() || print_failed_) return;
   shown_ += text;
-  shown_.erase(0, shown_.size() - std::min(shown_.size(), kMaxReportTextBytes));
-  return print_(text);
+  shown_.erase(0, shown_.size() - std::min(shown_.size(), kMaxShownEndBytes));
+  print_failed_ = !print_(text);
 }
 
 }  // namespace
@@ -228,18 +225,26 @@ std::string end_text(const std::string& run, const OutputRequest& request,
   if (reported.empty())
     return "--- the last lines of " + rank +
            " may be missing here: they are in the log file on its node ---\n";
-  if (without_line_feeds(shown).ends_with(reported)) return {};
-  return "--- the last lines of " + rank + " as its node has reported them ---\n" +
-         (request.on_terminal ? terminal_text(reported) : reported) + "\n";
+  const std::string lines =
+      without_line_feeds(request.on_terminal ? terminal_text(reported) : reported);
+  if (without_line_feeds(shown).ends_with(lines)) return {};
+  return "--- the last lines of " + rank + " as its node has reported them ---\n" + lines + "\n";
+}
+
+std::string_view whole_lines(std::string_view bytes) {
+  const std::size_t end = bytes.find_first_of("\r\n");
+  if (end == std::string_view::npos) return bytes;
+  const std::size_t next = end + (bytes.substr(end).starts_with("\r\n") ? 2 : 1);
+  return next == bytes.size() ? bytes : bytes.substr(next);
 }
 
 OutputEnd show_output(const Service& service, const OutputRequest& request,
-                      const std::function<bool(std::string_view)>& print) {
+                      const PrintOutput& print) {
   return RankLog(service, request, print).show();
 }
 
 OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
-                      const std::function<bool(std::string_view)>& print) {
+                      const PrintOutput& print) {
   const auto answer =
       post(service.endpoint, path_of(run, rank) + "/stacks", service.token.get(), kStacksSeconds);
   if (!answer) return {3, answer.error().reason};
@@ -254,35 +259,53 @@ OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
   return {};
 }
 
-OutputEnd show_all_stacks(const Service& service, const std::string& run,
-                          const std::function<bool(std::string_view)>& print) {
-  const auto answer =
-      get(service.endpoint, "/api/v1/runs/" + percent_encoded(run) + "/nodes", service.token.get());
-  if (!answer) return {3, answer.error().reason};
-  if (answer->status != 200) return end_of(*answer);
-  const auto nodes = nlohmann::json::parse(answer->body, nullptr, /*allow_exceptions=*/false);
-  std::vector<int> ranks;
+RanksAsked ranks_to_ask(const std::string& nodes) {
+  const auto json = nlohmann::json::parse(nodes, nullptr, /*allow_exceptions=*/false);
   const auto list =
-      nodes.is_object() ? nodes.value("nodes", nlohmann::json::array()) : nlohmann::json::array();
+      json.is_object() ? json.value("nodes", nlohmann::json::array()) : nlohmann::json::array();
+  std::vector<std::pair<int, int>> blocks;  // The first rank of each node, and how many it has.
   for (const auto& node : list) {
     if (!node.is_object()) continue;
     const auto first = rank_number(node.value("first_rank", nlohmann::json()));
     const auto count = rank_number(node.value("local_world_size", nlohmann::json()));
-    if (!first || !count) continue;
-    for (int i = 0; i < *count && ranks.size() < kMaxRanksAsked; ++i)
-      ranks.push_back(*first + i);
+    if (first && count) blocks.emplace_back(*first, *count);
   }
-  std::sort(ranks.begin(), ranks.end());  // musterd lists nodes in the order of their joins.
-  if (ranks.empty()) return {1, "no muster node of the run is in a round: nothing stands anywhere"};
+  std::sort(blocks.begin(), blocks.end());  // musterd lists nodes in the order of their joins.
+  RanksAsked asked;
+  for (const auto& [first, count] : blocks) {
+    const int room = static_cast<int>(kMaxRanksAsked - asked.ranks.size());
+    for (int i = 0; i < std::min(count, room); ++i)
+      asked.ranks.push_back(first + i);
+    if (count <= room) continue;
+    if (asked.left_out == 0) asked.first_left_out = first + room;
+    asked.left_out += count - room;
+  }
+  return asked;
+}
+
+OutputEnd show_all_stacks(const Service& service, const std::string& run,
+                          const PrintOutput& print) {
+  const auto answer =
+      get(service.endpoint, "/api/v1/runs/" + percent_encoded(run) + "/nodes", service.token.get());
+  if (!answer) return {3, answer.error().reason};
+  if (answer->status != 200) return end_of(*answer);
+  const RanksAsked asked = ranks_to_ask(answer->body);
+  if (asked.ranks.empty())
+    return {1, "no muster node of the run is in a round: nothing stands anywhere"};
   OutputEnd end;
-  for (const int rank : ranks) {
+  for (const int rank : asked.ranks) {
     if (!print("=== rank " + std::to_string(rank) + "\n")) return {};
-    const OutputEnd one = show_stacks(service, run, rank, print);
+    OutputEnd one = show_stacks(service, run, rank, print);
     if (one.exit_code == 0) continue;
-    print(one.reason + "\n");
+    if (!print(one.reason + "\n")) return {};
     if (one.exit_code != 1) return one;  // musterd does not answer, or does not know the run.
     end = {1, "not every rank could be asked"};
   }
+  if (asked.left_out > 0)
+    end = {1, std::to_string(asked.left_out) + " ranks, from rank " +
+                  std::to_string(asked.first_left_out) + " on, were not asked: at most " +
+                  std::to_string(kMaxRanksAsked) +
+                  " are asked at a time. `musterctl stacks RUN RANK` asks one"};
   return end;
 }
 

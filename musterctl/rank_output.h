@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/system/result.hpp>
 
@@ -43,21 +44,38 @@ struct OutputEnd {
   std::string reason = {};
 };
 
+/// Writes a piece of the output. False: it cannot be written, and the caller of the functions below
+/// says why.
+using PrintOutput = std::function<bool(std::string_view)>;
+
+/// Removes the beginning of a line from the end of a log, which may begin inside a line. A carriage
+/// return ends a line, too. If only that line is there, all of it stays. Pure.
+std::string_view whole_lines(std::string_view bytes);
+
+/// The ranks whose stacks are asked for, and the number of those beyond kMaxRanksAsked.
+struct RanksAsked {
+  std::vector<int> ranks;  // In order.
+  std::int64_t left_out = 0;
+  int first_left_out = 0;
+};
+inline constexpr std::size_t kMaxRanksAsked = 256;
+/// `nodes`: the nodes of a run, as musterd's JSON. Pure.
+RanksAsked ranks_to_ask(const std::string& nodes);
+
 /// What is to be said when a run that was followed has ended: its node cannot be asked any more for
 /// the rank's last lines. `run`: the run, as musterd's JSON, or empty. `shown`: the end of what was
 /// shown. The result is empty if it is known that nothing is missing. Pure.
 std::string end_text(const std::string& run, const OutputRequest& request,
                      const std::string& shown);
 
-/// Calls `print` with each piece. `print` returns false when the reader of the output is gone.
+/// Prints piece by piece, and stops with exit code 0 if `print` fails. So do the next two.
 OutputEnd show_output(const Service& service, const OutputRequest& request,
-                      const std::function<bool(std::string_view)>& print);
+                      const PrintOutput& print);
 /// Escapes what could control a terminal: the text of a stack comes from the node.
 OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
-                      const std::function<bool(std::string_view)>& print);
+                      const PrintOutput& print);
 /// Shows one worker after the other. For a worker that cannot be asked, prints the reason and goes
 /// on.
-OutputEnd show_all_stacks(const Service& service, const std::string& run,
-                          const std::function<bool(std::string_view)>& print);
+OutputEnd show_all_stacks(const Service& service, const std::string& run, const PrintOutput& print);
 
 }  // namespace muster::ctl

@@ -112,13 +112,20 @@ std::string operator_lines(const Json& run) {
   return lines;
 }
 
+// A musterd that was started again does not know the first failure of a run that has failed, but it
+// knows how the run ended.
+std::string failure_in_list(const Json& run) {
+  const Json& failure = run.at("first_failure");
+  if (!failure.is_null()) return text(failure.at("text"));
+  return run.at("state") == "failed" ? text(run.at("reason")) : "-";
+}
+
 std::string make_runs(const Json& json) {
   std::vector<Row> rows{{"RUN", "STATE", "ROUND", "NODES", "WANTED", "RESTARTS", "FIRST FAILURE"}};
   for (const Json& run : json.at("runs")) {
-    const Json& failure = run.at("first_failure");
     rows.push_back({text(run.at("id")), text(run.at("state")), number(run.at("round")),
                     number(run.at("nodes_in_round")) + "/" + number(run.at("nodes")), wanted(run),
-                    restarts(run), failure.is_null() ? "-" : text(failure.at("text"))});
+                    restarts(run), failure_in_list(run)});
   }
   const auto total = count(json.at("total"));
   if (total == 0) return "no runs: no job meets here\n";
@@ -128,12 +135,17 @@ std::string make_runs(const Json& json) {
   return table;
 }
 
-// Makes a line safe for a terminal but leaves quotes as they are: the line is shown without quotes
-// around it.
+// Makes a line safe for a terminal but leaves quotes and backslashes as they are: the line is shown
+// without quotes around it.
 std::string quoted_line(std::string_view line) {
-  std::string shown = safe(line);
-  for (auto at = shown.find("\\\""); at != std::string::npos; at = shown.find("\\\"", at + 1))
-    shown.erase(at, 1);
+  const std::string escaped = safe(line);
+  std::string shown;
+  for (std::size_t at = 0; at < escaped.size(); ++at) {
+    const bool before_other =
+        at + 1 < escaped.size() && escaped[at + 1] != 'x';  // A quote or a backslash.
+    if (escaped[at] == '\\' && before_other) ++at;
+    shown += escaped[at];
+  }
   return shown;
 }
 
@@ -181,14 +193,39 @@ std::string make_status(const Json& run) {
   return lines;
 }
 
+// What `why` says of a run without a first failure. musterd keeps the outcome over a restart, but
+// not the events before it.
+std::string why_without_failure(const Json& run) {
+  const std::string id = text(run.at("id"));
+  const Json outcome = run.value("outcome", Json());
+  if (outcome.is_object() && outcome.at("succeeded") == false) {
+    const Json& node = outcome.at("node");
+    return id + ": " +
+           (node.is_null() ? "the run has failed" : "node " + text(node) + " ended the run") +
+           ": " + text(outcome.at("why")) +
+           "\n  musterd was started again since then. It does not keep earlier events: something "
+           "else may have failed first\n";
+  }
+  // A musterd that was started again knows the number of restarts, but not what caused them.
+  const bool restarted = run.at("restarts_used").is_number() && run.at("restarts_used") > 0;
+  return id + ": nothing has failed since " +
+         (restarted ? "musterd was started" : "the run began") + ". It is " +
+         text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+}
+
+// Whether the event says that a worker failed, so that its node's log has more about it.
+bool is_of_worker(const Json& event) {
+  if (event.at("kind") == "run_failed") return event.at("node").is_string();
+  return event.contains("cause") && event.at("cause") == "workers_failed";
+}
+
 std::string make_why(const Json& run) {
   const Json& failure = run.at("first_failure");
-  const std::string id = text(run.at("id"));
-  if (failure.is_null())
-    return id + ": nothing has failed since the run began. It is " + text(run.at("state")) + ": " +
-           text(run.at("reason")) + "\n";
+  if (failure.is_null()) return why_without_failure(run);
   const std::string node = node_label(failure);
-  std::string lines = id + ": " + (node.empty() ? "a node" : node) + " failed first\n";
+  std::string lines =
+      text(run.at("id")) + ": " +
+      (node.empty() ? "no node failed: the run was ended" : node + " failed first") + "\n";
   lines += "  " + text(failure.at("at")) + ", round " + number(failure.at("round")) + ": " +
            text(failure.at("text")) + "\n";
   const std::string report = report_lines(run);
@@ -198,7 +235,7 @@ std::string make_why(const Json& run) {
     if (integer(event.at("number")) > first) lines += "  " + event_line(event);
   lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
   if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;
-  if (report.empty())
+  if (report.empty() && is_of_worker(failure))
     lines +=
         "\nThe worker's own words are in the log of that node, and in its failure summary: "
         "docs/troubleshooting.md\n";
@@ -368,11 +405,19 @@ Text login_path(std::string_view json) {
                       [](const Json& link) { return safe(link.at("path").get<std::string>()); });
 }
 
-std::string error_text(std::string_view json) {
+std::optional<std::string> musterd_error(std::string_view json) {
   const auto message = convert_json(json, [](const Json& error) {
     return safe(error.at("error").at("message").get<std::string>());
   });
-  return message ? *message : safe(json.substr(0, 200));
+  if (!message) return std::nullopt;
+  return *message;
+}
+
+std::string error_text(const HttpAnswer& answer) {
+  if (answer.token_refused)
+    return "musterd refuses the token: the file of --rdzv-token-file or MUSTER_RDZV_TOKEN_FILE has "
+           "another token than musterd's";
+  return musterd_error(answer.body).value_or(safe(answer.body.substr(0, 200)));
 }
 
 }  // namespace muster::ctl

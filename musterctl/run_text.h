@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <boost/system/result.hpp>
+
+#include "musterctl/http_text.h"
 
 namespace muster::ctl {
 
@@ -35,8 +38,11 @@ Text nodes_text(std::string_view json);
 Text done_text(const std::string& begin, std::string_view json);
 /// The path of a link to musterd's page, from the answer of /api/v1/login.
 Text login_path(std::string_view json);
-/// The message of an error's JSON. If the text is not such JSON, its first 200 bytes.
-std::string error_text(std::string_view json);
+/// The message of musterd's error JSON; nothing if the text is not that.
+std::optional<std::string> musterd_error(std::string_view json);
+/// Why a request was refused: the message of musterd's error or, if another program answers, the
+/// first 200 bytes of the answer. If the token was refused, says so.
+std::string error_text(const HttpAnswer& answer);
 
 using Row = std::vector<std::string>;
 /// Pads each column to the width of its longest cell, except the last column. Each row ends with a

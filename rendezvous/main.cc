@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/service_manager.h"
+#include "rendezvous/net/standard_output.h"
 #include "rendezvous/net/store_server.h"
 #include "rendezvous/net/tls_socket.h"
 #include "rendezvous/wire/printable_text.h"
@@ -325,6 +327,15 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   return EXIT_SUCCESS;
 }
 
+// Returns the exit code.
+int print(const std::string& text) {
+  const auto error = write_to_stdout(text);
+  if (!error) return EXIT_SUCCESS;
+  if (error != boost::system::errc::broken_pipe)
+    std::fprintf(stderr, "musterd: the output cannot be written: %s\n", error.message().c_str());
+  return kExitFailure;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
@@ -336,7 +347,9 @@ int run(int argc, char** argv) {
   try {
     read_command_line(app, words, read);
   } catch (const CLI::Success& wanted) {  // --help, --version
-    return app.exit(wanted);
+    std::ostringstream text;
+    const int code = app.exit(wanted, text, text);
+    return code == EXIT_SUCCESS ? print(text.str()) : code;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n", error.what());
     return kExitUsage;
@@ -344,14 +357,8 @@ int run(int argc, char** argv) {
   for (const std::string& error : read.errors)
     std::fprintf(stderr, "musterd: %s\n", error.c_str());
   if (!read.errors.empty()) return kExitUsage;
-  if (!read.config.completion.empty()) {
-    std::fputs(completion_script(app, read.config.completion).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  if (read.config.check) {
-    std::puts("musterd: the configuration is ok");
-    return EXIT_SUCCESS;
-  }
+  if (!read.config.completion.empty()) return print(completion_script(app, read.config.completion));
+  if (read.config.check) return print("musterd: the configuration is ok\n");
   spdlog::set_default_logger(spdlog::stderr_logger_mt("musterd"));
   spdlog::set_level(spdlog::level::from_str(read.arguments.log_level));
   raise_descriptor_limit();

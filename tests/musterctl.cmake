@@ -6,6 +6,7 @@ muster_add_tests(musterctl_tests unit
     unit/musterctl/doctor_test.cc
     unit/musterctl/gpu_errors_test.cc
     unit/musterctl/interfaces_test.cc
+    unit/musterctl/local_jobs_test.cc
     unit/musterctl/pair_schedule_test.cc
     unit/musterctl/peer_checks_test.cc
     unit/musterctl/peer_json_test.cc
@@ -26,10 +27,12 @@ set_target_properties(fake_gpus PROPERTIES OUTPUT_NAME nvidia-ml SOVERSION 1
 add_dependencies(sanitized_tests fake_gpus)
 
 muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
+muster_add_python_test(e2e.musterctl_answers nodes e2e/musterctl_answers_test.py)
 muster_add_python_test(e2e.musterctl_changes nodes e2e/musterctl_changes_test.py)
 muster_add_python_test(e2e.musterctl_logs nodes e2e/musterctl_logs_test.py)
 muster_add_python_test(e2e.musterctl_workers nodes e2e/musterctl_workers_test.py)
-set_tests_properties(e2e.musterctl e2e.musterctl_changes e2e.musterctl_logs e2e.musterctl_workers PROPERTIES ENVIRONMENT
+set_tests_properties(e2e.musterctl e2e.musterctl_answers e2e.musterctl_changes e2e.musterctl_logs e2e.musterctl_workers
+  PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>;FAKE_GPUS=$<TARGET_FILE_DIR:fake_gpus>")
 muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)
 set_tests_properties(e2e.agent_http PROPERTIES ENVIRONMENT

@@ -111,7 +111,7 @@ class Reading(TokenTest):
         other = self.dir / "other"
         other.write_text("x" * 32)
         other.chmod(0o600)
-        self.assertIn("asks for its token", self.ctl("runs", f"--rdzv-token-file={other}", expect=1))
+        self.assertIn("refuses the token", self.ctl("runs", f"--rdzv-token-file={other}", expect=1))
         other.chmod(0o644)
         self.assertIn("every user", self.ctl("runs", f"--rdzv-token-file={other}", expect=1))
 

@@ -42,6 +42,23 @@ class ChangesOnDisk(Changes):
         super().start_musterd()
 
 
+    def test_a_restarted_musterd_tells_how_a_run_ended(self):
+        self.node("a", "1")
+        self.round_of(1)
+        self.run_is("running")
+        self.tell("exit.a", "3")
+        self.ends(a=1)
+        self.run_is("failed")
+        self.assertRegex(self.ctl("why", "job"), r"^job: node 0 \(.*\) failed first\n")
+        self.musterd.kill()
+        self.musterd.wait()
+        self.start_musterd()
+        said = wait_for(lambda: "failed" in self.ctl("runs") and self.ctl("why", "job"), "the run")
+        self.assertRegex(said, r"^job: node \S+ ended the run: .*exited with 3")
+        self.assertIn("does not keep earlier events", said)
+        self.assertRegex(self.ctl("runs"), r"\njob +failed .*exited with 3")
+
+
 class OutOfTheRounds(CtlTest):
     def listed(self):
         """musterd's entries for all nodes."""

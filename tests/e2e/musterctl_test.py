@@ -7,12 +7,26 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from http_test import HttpTest
 from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
+
+
+# Overwrites the worker's environment where /proc/PID/environ shows it.
+OVERWRITE_ENVIRONMENT = """
+import ctypes, os
+with open("/proc/self/stat") as stat:
+    fields = stat.read().rpartition(")")[2].split()
+ENV_START, ENV_END = int(fields[47]), int(fields[48])  # proc(5): fields 50 and 51
+kept = dict(os.environ)
+ctypes.memset(ENV_START, 0, ENV_END - ENV_START)
+for name, value in kept.items():
+    os.environ[name] = value
+"""
 
 
 class CtlTest(HttpTest):
@@ -186,6 +200,27 @@ class Ps(CtlTest):
         self.round_of(2, after=2)
         wait_for(lambda: (found := self.mine()) and found["restarts"] == 1, "the restart to be seen")
 
+    def test_a_worker_that_has_changed_its_title(self):
+        """setproctitle overwrites the memory in which the kernel shows arguments and environment."""
+        self.run_id = f"ps-title-{os.getpid()}"
+        self.worker.write_text(OVERWRITE_ENVIRONMENT + self.worker.read_text())
+        self.node("a", "1")
+        self.round_of(1)
+        [worker] = wait_for(self.mine, "the job")["workers"]
+        self.assertIsNone(worker["rank"])
+        self.assertIn(str(self.worker), pathlib.Path(f"/proc/{worker['pid']}/cmdline").read_text())
+        self.assertRegex(self.ctl("ps"), rf"run {self.run_id} .*\n  RANK .*\n  - +- +{worker['pid']} ")
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
+    def test_a_job_of_another_user(self):
+        self.node("a", "1")
+        self.round_of(1)
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            os.chmod(folder, 0o755)
+            program = shutil.copy(MUSTERCTL, folder)
+            done = subprocess.run([program, "ps"], capture_output=True, text=True, timeout=PATIENCE_S, check=True, cwd="/",
+                                  user=65534, group=65534, extra_groups=[])
+        self.assertRegex(done.stdout, r"(?m)^\d+ jobs of other users are left out")
 
     def test_a_job_that_waits_for_other_nodes(self):
         """No worker runs from which the run's id could be read."""

@@ -59,7 +59,7 @@ void check_texts(std::string_view json) {
   check_text(nodes_text(json));
   check_text(done_text("job: drained; ", json));
   check_text(login_path(json));
-  check_shown_line(error_text(json));
+  check_shown_line(error_text({.status = 500, .body = std::string(json)}));
   if (const auto only = only_run(json); only && only->total != 1 && !only->id.empty()) std::abort();
 }
 

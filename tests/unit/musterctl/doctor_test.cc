@@ -53,6 +53,17 @@ TEST_CASE_METHOD(DoctorTest, "doctor: whatever is not well has a remedy", "[unit
   }
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: where musterd has refused, no firewall is to blame",
+                 "[unit][musterctl]") {
+  facts.endpoints = {
+      {.what = "musterd's HTTP", .endpoint = "x:1", .error = "this musterd speaks HTTPS"}};
+  CHECK_THAT(check("endpoint").remedy, Catch::Contains("firewall"));
+  facts.endpoints[0].refused = true;
+  CHECK(check("endpoint").verdict == Verdict::Failure);
+  CHECK_THAT(check("endpoint").found, Catch::Contains("this musterd speaks HTTPS"));
+  CHECK_THAT(check("endpoint").remedy, !Catch::Contains("firewall"));
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: the own name on 127.0.1.1 is found", "[unit][musterctl]") {
   facts.host_addresses = {"127.0.1.1"};
   CHECK(check("host_name").verdict == Verdict::Warning);

@@ -1,6 +1,7 @@
 #include "musterctl/rank_output.h"
 
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -77,9 +78,38 @@ TEST_CASE("musterctl logs: what is said when a followed run has ended", "[unit][
   }
   SECTION("a terminal is not steered") {
     request.on_terminal = true;
-    view.first_failure_report->stderr_end = "\x1b[31mboom\n";
-    CHECK_THAT(end_text(run_json(view), request, ""), Contains("\\x1b[31mboom\n"));
+    view.first_failure_report->stderr_end = "10%\r20%\n\x1b[31mboom\n";
+    CHECK_THAT(end_text(run_json(view), request, ""), Contains("\n10%\n20%\n\\x1b[31mboom\n"));
+    CHECK(end_text(run_json(view), request, "step\n10%\n20%\n\\x1b[31mboom\n").empty());
   }
+}
+
+TEST_CASE("musterctl logs: the end of a log begins with a whole line", "[unit][musterctl]") {
+  CHECK(whole_lines("cut\none\ntwo\n") == "one\ntwo\n");
+  CHECK(whole_lines("cut\r\none\r\n") == "one\r\n");
+  CHECK(whole_lines("10%\r20%\r100%\n") == "20%\r100%\n");
+  // Nothing else is there to be shown.
+  for (const char* line : {"", "cut", "cut\n", "cut\r", "cut\r\n"})
+    CHECK(whole_lines(line) == line);
+}
+
+TEST_CASE("musterctl stacks: which ranks are asked, and how many are left out",
+          "[unit][musterctl]") {
+  const auto node = [](int first, int count) {
+    return "{\"first_rank\":" + std::to_string(first) +
+           ",\"local_world_size\":" + std::to_string(count) + "}";
+  };
+  const auto of = [](const std::string& nodes) {
+    return ranks_to_ask("{\"nodes\":[" + nodes + "]}");
+  };
+  CHECK(of(node(2, 2) + ",{}," + node(0, 2)).ranks == std::vector<int>{0, 1, 2, 3});
+  CHECK(of(node(0, 256)).left_out == 0);
+  const RanksAsked asked = of(node(300, 8) + "," + node(200, 100) + "," + node(0, 200));
+  CHECK(asked.ranks.size() == kMaxRanksAsked);
+  CHECK(asked.ranks.back() == 255);
+  CHECK(asked.first_left_out == 256);
+  CHECK(asked.left_out == 52);
+  CHECK(ranks_to_ask("[]").ranks.empty());
 }
 
 TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][musterctl]") {
@@ -104,6 +134,16 @@ TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][
     CHECK_THAT(*text, !Contains("\x1b"));
     CHECK_THAT(*text, !Contains("muster says"));
   }
+}
+
+TEST_CASE("musterctl why: a line of stderr keeps its backslashes and quotes", "[unit][musterctl]") {
+  RunView view;
+  view.summary.id = "job";
+  view.summary.first_failure = RunEvent{.kind = RunEvent::Kind::RoundRestarts, .number = 4};
+  view.first_failure_report = FailureReport{
+      .exit = "exited with 1", .stderr_end = "re.compile(\"\\x1b\\d+\") \\\\ \x1b[0m \\\"\n"};
+  CHECK_THAT(*why_text(run_json(view)),
+             Contains("    re.compile(\"\\x1b\\d+\") \\\\ \\x1b[0m \\\"\n"));
 }
 
 TEST_CASE("musterctl nodes: how the workers are, and the step of the one that is behind",

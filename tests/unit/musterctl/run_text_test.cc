@@ -61,7 +61,72 @@ TEST_CASE("musterctl why: the first failure, what followed, and what is missing 
 TEST_CASE("musterctl why: a run without a failure says so", "[unit][musterctl]") {
   RunView view = failed_run();
   view.summary.first_failure.reset();
+  view.summary.restarts_used = 0;
   CHECK_THAT(*why_text(run_json(view)), Contains("job: nothing has failed since the run began"));
+}
+
+// A run as a musterd reports it that was started again after the run had failed.
+RunView remembered_run() {
+  RunView view = failed_run();
+  view.summary.first_failure.reset();
+  view.summary.state = RunStanding::Failed;
+  view.summary.reason = "ended: rank 3 exited with 1";
+  view.events.clear();
+  view.missing.clear();
+  view.missing_total = 0;
+  view.outcome = RunEnded{{}, false, NodeName{"b", 2, 0}, "rank 3 exited with 1"};
+  return view;
+}
+
+TEST_CASE("musterctl why: a restarted musterd tells how the run ended", "[unit][musterctl]") {
+  RunView view = remembered_run();
+  const Text text = why_text(run_json(view));
+  CHECK_THAT(*text, Contains("job: node b_2_0 ended the run: rank 3 exited with 1\n"));
+  CHECK_THAT(*text, Contains("It does not keep earlier events"));
+  CHECK_THAT(*text, !Contains("nothing has failed"));
+  view.outcome->who.reset();
+  view.outcome->why = "an operator has stopped it";
+  CHECK_THAT(*why_text(run_json(view)),
+             Contains("job: the run has failed: an operator has stopped it\n"));
+}
+
+TEST_CASE("musterctl why: a run that goes on after musterd was started again",
+          "[unit][musterctl]") {
+  RunView view = failed_run();
+  view.summary.first_failure.reset();
+  CHECK_THAT(*why_text(run_json(view)), Contains("nothing has failed since musterd was started"));
+}
+
+TEST_CASE("musterctl runs: a restarted musterd tells how a run ended", "[unit][musterctl]") {
+  RunsView view;
+  view.runs.push_back(remembered_run().summary);
+  view.total = 1;
+  CHECK_THAT(*runs_text(runs_json(view)), Contains("1/3       ended: rank 3 exited with 1\n"));
+}
+
+TEST_CASE("musterctl why: a stopped run has no failed node", "[unit][musterctl]") {
+  RunView view = failed_run();
+  RunEvent& stopped = *view.summary.first_failure;
+  stopped.kind = RunEvent::Kind::Failed;
+  stopped.node.clear();
+  stopped.rank.reset();
+  stopped.cause.reset();
+  stopped.text = "an operator has stopped it";
+  const Text text = why_text(run_json(view));
+  CHECK_THAT(*text, Contains("job: no node failed: the run was ended\n"));
+  CHECK_THAT(*text, Contains("round 0: an operator has stopped it\n"));
+  CHECK_THAT(*text, !Contains("a node failed") && !Contains("The worker's own words"));
+}
+
+TEST_CASE("musterctl why: only a failed worker has words in a log", "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are in the log"));
+  RunEvent& failure = *view.summary.first_failure;
+  failure.kind = RunEvent::Kind::NodeLost;
+  failure.cause.reset();
+  CHECK_THAT(*why_text(run_json(view)), !Contains("The worker's own words"));
+  failure.kind = RunEvent::Kind::Failed;
+  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are in the log"));
 }
 
 TEST_CASE("musterctl why: a number that is no integer is refused", "[unit][musterctl]") {
@@ -175,8 +240,13 @@ TEST_CASE("musterctl: an answer of another program is an error, not a crash", "[
     CHECK_FALSE(why_text(json).has_value());
     CHECK_FALSE(nodes_text(json).has_value());
   }
-  CHECK(error_text("{\"error\":{\"code\":\"x\",\"message\":\"no such run\"}}") == "no such run");
-  CHECK(error_text("<html>") == "<html>");
+  const std::string error = "{\"error\":{\"code\":\"x\",\"message\":\"no such run\"}}";
+  CHECK(error_text({.status = 404, .body = error}) == "no such run");
+  CHECK(error_text({.status = 404, .body = "<html>"}) == "<html>");
+  CHECK(musterd_error(error) == "no such run");
+  CHECK_FALSE(musterd_error("<html>"));
+  CHECK_THAT(error_text({.status = 401, .body = error, .token_refused = true}),
+             Contains("refuses the token"));
 }
 
 TEST_CASE("musterctl: durations are short", "[unit][musterctl]") {
