@@ -86,7 +86,8 @@ void Finder::find_membership(bool is_static) {
   if (!meets_others) {
     for (const OptionField& field : Fields{&Flags::node_rank, &Flags::spare, &Flags::scale_policy})
       if (is_changed(field)) add(field, " has no effect on a single node: it meets no others");
-    if (!plan_.rendezvous.conf.empty() && !is_static)
+    const bool asks_nobody = flags_.standalone || flags_.rdzv_endpoint.empty();
+    if (!plan_.rendezvous.conf.empty() && !is_static && asks_nobody)
       add(&Flags::rdzv_conf, " has no effect on a single node: it waits for no others");
     return;
   }

@@ -114,14 +114,6 @@ HttpServing start_http(const std::string& address, http::HttpDoor door,
   if (address.empty()) return std::nullopt;
   const auto parsed = http::parse_address(address);
   if (!parsed) return nullptr;
-  if (!door.token && !http::is_loopback(*parsed)) {
-    std::fprintf(stderr,
-                 "musterd: --http: others than this machine's users reach %s, and without a token "
-                 "nobody would be asked who they are. Give --rdzv-token-file, too, or leave the "
-                 "address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere\n",
-                 address.c_str());
-    return nullptr;
-  }
   auto started = http::HttpServer::start(*parsed, std::move(door), loop, source);
   if (started) return std::move(*started);
   std::fprintf(stderr, "musterd: --http: %s\n", started.error().what().c_str());
@@ -148,17 +140,10 @@ std::string load_state_tls(Arguments& arguments, SharedTls& to) {
 // Sets up access control: the token, TLS and the rule of the c10d door. Returns an empty text, or
 // an error as a sentence.
 std::string load_access(Arguments& arguments, SharedTls& state_tls) {
-  if (arguments.token_file.empty())
-    arguments.token_file = credential_token_file().value_or(std::string());
   auto token = load_token(arguments.token_file);
   if (!token) return token.error().reason;
   const bool has_token = *token != nullptr;
-  if (!has_token && !arguments.run_tokens_file.empty())
-    return "--rdzv-run-tokens: only with --rdzv-token-file, which all other runs must have";
   if (std::string wrong = read_run_tokens(arguments); !wrong.empty()) return wrong;
-  if (has_token && arguments.only_store)
-    return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
-           "in --c10d-allow who may come";
   if (arguments.tls.any()) {
     auto context = make_tls_context(TlsSide::Server, arguments.tls);
     if (!context) return context.error().reason;
@@ -167,27 +152,15 @@ std::string load_access(Arguments& arguments, SharedTls& state_tls) {
     arguments.store.tls_rules = std::make_shared<TlsRules>(arguments.tls_allow);
   }
   if (std::string wrong = load_state_tls(arguments, state_tls); !wrong.empty()) return wrong;
-  // A token and a client certificate both prove that a node may take part.
-  const bool nodes_prove = has_token || !arguments.tls.ca.empty();
-  C10dAllow allow = service_c10d_allow(nodes_prove);
-  if (!arguments.c10d_allow.empty()) {
-    auto given = parse_c10d_allow(arguments.c10d_allow);
-    if (!given) return "--c10d-allow: " + given.error().reason;
-    allow = *std::move(given);
-  }
-  if (allow.members && !nodes_prove)
-    return "--c10d-allow: members are known by their token or certificate; give --rdzv-token-file "
-           "or "
-           "--tls-ca, too, or list networks";
+  const std::optional<C10dAllow>& c10d_allow = arguments.store.c10d_allow;
   const std::size_t rules = arguments.tls_allow_rules.size();
   spdlog::info("access token={} tls={} c10d_allow={}{}{}", has_token ? "yes" : "no",
-               tls_text(arguments.tls), allow.text,
+               tls_text(arguments.tls), c10d_allow ? c10d_allow->text : "any",
                rules == 0 ? std::string() : " tls_allow=" + std::to_string(rules),
-               nodes_prove ? ""
-                           : " advice=\"whoever reaches the port can join and end jobs; "
-                             "--rdzv-token-file asks for a token\"");
+               nodes_prove(arguments) ? ""
+                                      : " advice=\"whoever reaches the port can join and end jobs; "
+                                        "--rdzv-token-file asks for a token\"");
   arguments.store.token = *std::move(token);
-  arguments.store.c10d_allow = std::move(allow);
   return {};
 }
 
@@ -272,12 +245,14 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   const TlsFiles state_tls_files = arguments.state_tls;
   const std::string run_tokens_file = arguments.run_tokens_file;
   ConfigReload reload(loop, std::move(command_line.values), kChangeable, [&] {
-    if (tls) reload_tls(*tls, tls_files);
-    if (state_tls) reload_tls(*state_tls, state_tls_files);
     MusterdCommandLine again = read_again(words, run_tokens_file);
     // Without a configuration file, only the files that the options name are read again.
     if (again.config.file.empty() && !tls && !state_tls && run_tokens_file.empty())
       again.errors.emplace_back("no --config was given");
+    if (again.errors.empty()) {  // Otherwise a reload changes nothing.
+      if (tls) reload_tls(*tls, tls_files);
+      if (state_tls) reload_tls(*state_tls, state_tls_files);
+    }
     return ConfigReading{std::move(again.values), std::move(again.errors),
                          [&, changed = std::move(again.arguments)] {
                            if (tls_rules) tls_rules->set(changed.tls_allow);

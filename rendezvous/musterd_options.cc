@@ -18,6 +18,7 @@
 #include "rendezvous/etcd/etcd_address.h"
 #include "rendezvous/http/http_server.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/net/token_file.h"
 
 namespace muster {
 namespace {
@@ -239,10 +240,40 @@ std::string contradiction_in(const CLI::App& app, const Arguments& arguments) {
   if (arguments.only_store && arguments.tls.any())
     return "--tls-cert: a server that is --only-store has PyTorch's protocol only, whose clients "
            "speak no TLS";
+  const bool has_token = !arguments.token_file.empty();
+  if (!has_token && !arguments.run_tokens_file.empty())
+    return "--rdzv-run-tokens: only with --rdzv-token-file, which all other runs must have";
+  if (has_token && arguments.only_store)
+    return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
+           "in --c10d-allow who may come";
+  const auto http = http::parse_address(arguments.http);
+  if (http && !has_token && !http::is_loopback(*http))
+    return "--http: others than this machine's users reach " + arguments.http +
+           ", and without a token nobody would be asked who they are. Give --rdzv-token-file, too, "
+           "or leave the address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere";
+  return {};
+}
+
+/// Sets the rule of the c10d door. Returns an empty text, or an error as a sentence.
+std::string read_c10d_allow(Arguments& arguments) {
+  C10dAllow allow = service_c10d_allow(nodes_prove(arguments));
+  if (!arguments.c10d_allow.empty()) {
+    auto given = parse_c10d_allow(arguments.c10d_allow);
+    if (!given) return "--c10d-allow: " + given.error().reason;
+    allow = *std::move(given);
+  }
+  if (allow.members && !nodes_prove(arguments))
+    return "--c10d-allow: members are known by their token or certificate; give --rdzv-token-file "
+           "or --tls-ca, too, or list networks";
+  arguments.store.c10d_allow = std::move(allow);
   return {};
 }
 
 }  // namespace
+
+bool nodes_prove(const Arguments& arguments) {
+  return !arguments.token_file.empty() || !arguments.tls.ca.empty();
+}
 
 Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -286,7 +317,11 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
     if (!read.errors.empty()) return;
     parse_words(app, configured.words);
   }
+  if (arguments.token_file.empty())
+    arguments.token_file = credential_token_file().value_or(std::string());
   if (const std::string wrong = contradiction_in(app, arguments); !wrong.empty())
+    throw CLI::ValidationError(wrong);
+  if (const std::string wrong = read_c10d_allow(arguments); !wrong.empty())
     throw CLI::ValidationError(wrong);
   auto allow = parse_tls_allow(arguments.tls_allow_rules);
   if (!allow) throw CLI::ValidationError("--tls-allow: " + allow.error().reason);

@@ -31,7 +31,7 @@ struct Arguments {
   TlsFiles state_tls;  // For connections to etcd.
   int leader_lease_seconds = 3;
   std::string log_level = "info";
-  std::string token_file;
+  std::string token_file;  // Also that of the credential rdzv-token. Empty: no token.
   std::string run_tokens_file;
   std::string c10d_allow;
   TlsFiles tls;
@@ -55,6 +55,9 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
 /// path in the options needs a restart. All problems are returned as errors.
 MusterdCommandLine read_again(const std::vector<std::string>& words,
                               const std::string& run_tokens_file);
+
+/// Whether nodes prove that they may take part: with a token, or with a client certificate.
+bool nodes_prove(const Arguments& arguments);
 
 /// `seconds` must have been checked: it must fit.
 Duration to_duration(double seconds);

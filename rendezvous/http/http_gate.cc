@@ -19,7 +19,17 @@ RouteError not_allowed_in() {
   return {401, "token_needed",
           "this musterd asks for its token: give musterctl --rdzv-token-file FILE. For a browser, "
           "`musterctl open` makes a link; for curl and Prometheus, `musterctl key` prints the key "
-          "of 'Authorization: Bearer KEY', which reads and changes nothing"};
+          "for 'Authorization: Bearer KEY', which can read, and cannot change anything"};
+}
+RouteError needs_proof() {
+  return {401, "token_needed",
+          "the key is right, but only a proof of the token reads logs and changes runs: use "
+          "musterctl --rdzv-token-file FILE"};
+}
+
+Credentials credentials_of(const Request& request) {
+  return {.authorization = request[beast::http::field::authorization],
+          .cookie = request[beast::http::field::cookie]};
 }
 
 /// `cause` must have static lifetime.
@@ -85,8 +95,7 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
                         "FILE"});
   if (route != nullptr && std::holds_alternative<Login>(*route)) return std::nullopt;
   if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
-  const Credentials credentials{.authorization = request[beast::http::field::authorization],
-                                .cookie = request[beast::http::field::cookie]};
+  const Credentials credentials = credentials_of(request);
   if (shared_.access.may_read(credentials, now())) {
     has_proven_ = shared_.access.has_token();
     if (route != nullptr && std::holds_alternative<EventStream>(*route)) {
@@ -111,7 +120,7 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
       has_proven_ = true;
       return std::nullopt;
     }
-    return ask_for_token(request);
+    return ask_for_token(request, shared_.access.may_read(credentials_of(request), now()));
   }
   const std::string host(request[beast::http::field::host]);
   const bool local = peer_.is_loopback() && names_loopback(host);
@@ -121,12 +130,13 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
                       "(also through ssh -L), with the field 'X-Muster-Action: 1'"});
 }
 
-Reply HttpGate::ask_for_token(const Request& request) {
+/// `may_read`: the request has a right key or cookie, and needs a proof.
+Reply HttpGate::ask_for_token(const Request& request, bool may_read) {
   // The first request for a change has no proof: musterctl gets the nonce by this reply.
-  if (!request[beast::http::field::authorization].empty())
+  if (!request[beast::http::field::authorization].empty() && !may_read)
     log_refused(shared_, peer_, "http token",
                 "the key or the proof is not that of this musterd's token");
-  Reply reply = error_reply(not_allowed_in());
+  Reply reply = error_reply(may_read ? needs_proof() : not_allowed_in());
   nonce_ = shared_.access.new_nonce();
   reply.fields = {{beast::http::field::www_authenticate, "Bearer realm=\"musterd\""},
                   {beast::http::field::www_authenticate, http_challenge(nonce_)}};

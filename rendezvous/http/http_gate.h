@@ -48,7 +48,7 @@ class HttpGate {
   std::vector<std::string> peer_names() const;
   std::optional<Reply> refusal_of_host(const Request& request) const;
   std::optional<Reply> refusal_of_operator(const Request& request);
-  Reply ask_for_token(const Request& request);
+  Reply ask_for_token(const Request& request, bool may_read = false);
 
   Shared& shared_;
   boost::asio::ip::address peer_;

@@ -303,7 +303,7 @@ void StoreServer::Impl::begin_runs() {
   const bool nodes_prove =
       shared_.tokens || (options_.tls && options_.tls->context()->asks_certificate());
   shared_.runs_apart = runs.only_nodes_close = nodes_prove;
-  runs.setup.generation_floor = wall_now().microseconds / 1'000'000;
+  runs.setup.generation_floor = wall_now().microseconds / 1'000;
   shared_.runs = std::make_unique<RunService>(std::move(runs));
   shared_.runs->count_in(&shared_.table.account());
   begin_state();

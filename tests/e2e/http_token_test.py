@@ -54,6 +54,12 @@ class TokenTest(HttpTest):
         self.node("a", "2", f"--rdzv-token-file={self.token_file}")
         self.run_is("gathering")
 
+    def test_who_has_the_key_alone_is_told_that_it_reads_no_logs(self):
+        status, _, text = self.as_stranger("/api/v1/runs/job/ranks/0/log", Authorization=f"Bearer {READ_KEY}")
+        self.assertEqual(status, 401)
+        self.assertIn("the key is right", json.loads(text)["error"]["message"])
+        self.assertNotIn("http_refused", self.read("err.musterd"))
+
     def connection(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_S)
         self.addCleanup(connection.close)
@@ -257,7 +263,7 @@ class WithoutToken(HttpTest):
         for address in ("0.0.0.0:0", "[::]:0", "10.0.0.1:0"):
             done = subprocess.run([MUSTERD, "--bind=127.0.0.1", "--port=0", f"--http={address}"], capture_output=True,
                                   text=True, timeout=PATIENCE_S, check=False)
-            self.assertEqual(done.returncode, 1, done)
+            self.assertEqual(done.returncode, 2, done)
             self.assertIn("--rdzv-token-file", done.stderr)
             self.assertIn("ssh -L", done.stderr)
 

@@ -137,6 +137,16 @@ class File(ConfigTest):
         self.assertEqual(done.returncode, 2, done)
         self.assertIn("--only-store has no runs to keep", done.stderr)
 
+    def test_access_that_is_not_enough_is_told(self):
+        for options, error in ((("--c10d-allow=members",), "members are known by their token"),
+                               (("--http=10.0.0.1:9400",), "nobody would be asked who they are"),
+                               (("--rdzv-run-tokens=f",), "only with --rdzv-token-file"),
+                               (("--rdzv-token-file=f", "--only-store"), "no door that asks for a token")):
+            for more in ((), ("--check-config",)):
+                done = self.run_musterd(*options, *more)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertIn(error, done.stderr)
+
     def test_the_file_that_is_installed_as_a_template_is_right(self):
         done = self.run_musterd("--check-config", f"--config={SOURCE / 'configs/musterd.json'}")
         self.assertEqual((done.returncode, done.stdout), (0, "musterd: the configuration is ok\n"), done.stderr)

@@ -17,6 +17,14 @@ class Rounds(NodesTest):
         self.ends(a=0, b=0)
         self.assert_nothing_left()
 
+    def test_generations_begin_at_the_clock_in_milliseconds(self):
+        # Otherwise a checkpoint of an agent's run would be older than one of a run at musterd.
+        before = time.time_ns() // 1_000_000
+        _, out, _ = self.run_muster("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint()}",
+                                    "--rdzv-conf=last_call_timeout=1", "--no-python", "sh", "--", "-c",
+                                    "echo $MUSTER_GENERATION", expect=0)
+        self.assertGreaterEqual(int(out), before)
+
     def test_the_nodes_may_come_in_any_order(self):
         self.node("b", 3, "--rdzv-conf=is_host=false")
         self.node("c", 3, "--rdzv-conf=is_host=false")

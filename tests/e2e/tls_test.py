@@ -182,6 +182,23 @@ class Nodes(TlsTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
+    def test_a_reload_with_a_wrong_file_changes_no_certificate(self):
+        self.stop_musterd()
+        path = self.dir / "musterd.json"
+        path.write_text("{}")
+        self.more = [f"--config={path}"]
+        self.start_musterd()
+        before = self.serial()
+        self.authority.issue("server")
+        path.write_text("{")
+        self.musterd.send_signal(signal.SIGHUP)
+        wait_for(lambda: "config_not_reloaded" in self.log(), "the refusal")
+        self.assertEqual(self.serial(), before)
+        path.write_text("{}")
+        self.musterd.send_signal(signal.SIGHUP)
+        wait_for(lambda: "tls_reloaded" in self.log(), "the reload")
+        self.assertNotEqual(self.serial(), before)
+
     def serial(self):
         """The serial number of the certificate that new connections get."""
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as plain:

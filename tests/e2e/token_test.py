@@ -200,7 +200,7 @@ class RunTokens(RunTokensTest):
     def test_only_beside_a_common_token(self):
         done = subprocess.run([MUSTERD, "--port=0", f"--rdzv-run-tokens={self.run_tokens}"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("only with --rdzv-token-file", done.stderr)
 
 

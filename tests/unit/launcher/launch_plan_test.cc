@@ -310,6 +310,9 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
   CHECK(warnings({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--node-rank=1",
                   "--spare", "--scale-policy=never", "x"})
             .empty());
+  // A single node waits for the host that the endpoint names.
+  CHECK(warnings({"--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf=read_timeout=5", "x"})
+            .empty());
   environment["PET_T"] = "3";
   CHECK_THAT(warnings({"x"}).at(0), Contains("PET_T has no effect"));
 }
