@@ -45,7 +45,7 @@ void EtcdHost::start() {
 HostLocation EtcdHost::location() const {
   if (is_here()) return {.endpoints = {{kOwnHostAddress, term_->store->port()}}};
   if (no_host_) return {.no_host = true, .why = kNoHostYet};
-  if (host_) return {.endpoints = {*host_}};
+  if (host_) return {.endpoints = {*host_}, .may_be_old = !host_is_current_};
   return {.why = etcd_error_};
 }
 
@@ -136,12 +136,13 @@ void EtcdHost::on_leader(const std::string& value) {
                        "/leader was not written by a muster agent: give another etcd_prefix with "
                        "--rdzv-conf, or delete that key");
   if (!no_host_) host_ = RendezvousEndpoint{record->host, record->port};
+  host_is_current_ = !no_host_;
   notify_change();
 }
 
 void EtcdHost::on_etcd_error(const std::string& why) {
   if (etcd_error_ != why) spdlog::debug("rendezvous_by_etcd trouble=\"{}\"", why);
-  no_host_ = false;
+  no_host_ = host_is_current_ = false;
   etcd_error_ = why;
   notify_change();
 }
@@ -167,11 +168,15 @@ void EtcdHost::on_leading() {
 }
 
 void EtcdHost::on_lost(const std::string& why) {
-  if (is_here())
+  if (is_here()) {
     spdlog::warn(
         "this agent does not host the rendezvous any more ({}): all nodes look for the next host, "
         "and their workers go on",
         why);
+    // The other nodes look here, too, until etcd names another host.
+    host_ = RendezvousEndpoint{address_, term_->store->port()};
+  }
+  no_host_ = host_is_current_ = false;
   end_term([] {});
   begin_term();
   notify_change();

@@ -90,6 +90,7 @@ class EtcdHost {
   TermPtr term_;
   std::vector<TermPtr> ending_;             // Closed terms whose storage threads still run.
   std::optional<RendezvousEndpoint> host_;  // The latest known host.
+  bool host_is_current_ = false;            // etcd's latest answer: `host_` is the host.
   bool no_host_ = false;                    // etcd's latest answer: no agent is the host.
   std::string etcd_error_ = "etcd has not answered yet";
   std::string refusal_;

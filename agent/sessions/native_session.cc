@@ -182,8 +182,10 @@ void NativeSession::apply(const NativeParticipant::Connect&) {
 // does. So HostKind::Other counts here as no answer, and the participant tries again.
 asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   using Why = NativeParticipant::ConnectFailed::Why;
+  bool may_be_old = false;
   if (options_.locate_host) {
     HostLocation location = options_.locate_host();
+    may_be_old = location.may_be_old;
     const Why why = location.no_host ? Why::NobodyListens : Why::NoAnswer;
     if (location.endpoints.empty())
       co_return feed(NativeParticipant::ConnectFailed{why, std::move(location.why)});
@@ -205,7 +207,7 @@ asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   NativeParticipant::ConnectFailed failed{Why::NoAnswer, {}};
   if (!kind) {
     const bool refused = kind.error() == boost::system::errc::connection_refused;
-    failed = {refused ? Why::NobodyListens : Why::NoAnswer, found.why};
+    failed = {refused && !may_be_old ? Why::NobodyListens : Why::NoAnswer, found.why};
   } else if (*kind == HostKind::Unproven || *kind == HostKind::TlsRefused ||
              *kind == HostKind::TlsLost) {
     failed.text = found.client->refusal();  // Another server has the port. The host may come back.

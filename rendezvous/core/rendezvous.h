@@ -111,6 +111,7 @@ class Rendezvous {
   bool is_reusable() const;
   /// The run has ended, and the node that joins was in it: it must not begin the run again.
   bool missed_the_end(const NodeJoined& event) const;
+  bool has_other_settings(const RunSettings& settings) const { return run_ && *run_ != settings; }
 
   // Views for people: copies, made on request.
   RunStanding run_state() const;
@@ -309,6 +310,8 @@ class Rendezvous {
   void resume_member(const Member& member, const NodeResumed& event);
   void send_rejoin(ConnectionId to, std::string why);
   bool may_recover(const NodeResumed& event) const;
+  bool has_finished_elsewhere(const NodeResumed& event) const;
+  void take_as_finished(const NodeJoined& join, const NodeResumed& event);
   void recover(const NodeJoined& join, const NodeResumed& event);
   bool same_recovery(const NodeResumed& event) const;
   void finish_recovery();
@@ -439,6 +442,7 @@ class Rendezvous {
     std::set<std::string> back;   // The instances of those that are back.
   };
   std::optional<Returns> returns_;
+  std::size_t never_back_ = 0;  // Nodes of that round that have not come back in time.
   std::int64_t generation_ = 0;
   std::int64_t highest_generation_ = 0;    // At least the floor, and what nodes have reported.
   std::int64_t reported_generation_ = 0;   // The highest generation that a node has reported.

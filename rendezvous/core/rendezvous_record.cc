@@ -65,7 +65,10 @@ RunRecord Rendezvous::make_record(const RunSettings& settings) const {
     record.restart_who = restart_cause_->first;
     record.restart_what = restart_cause_->second;
   }
-  if (outcome_) record.outcome = RunOutcome{outcome_->succeeded, outcome_->who, outcome_->why};
+  if (outcome_) {
+    record.outcome = RunOutcome{outcome_->succeeded, outcome_->who, outcome_->why};
+    record.lost_agents.assign(lost_agents_.begin(), lost_agents_.end());
+  }
   record.kept_out = kept_out_.entries();
   record.strikes = strikes_.hosts();
   return record;
@@ -132,6 +135,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   if (record.restart_who) restart_cause_ = {*record.restart_who, record.restart_what};
   if (record.outcome)
     outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
+  lost_agents_.assign(record.lost_agents.begin(), record.lost_agents.end());
   ++sequence_;  // A node has joined the run before: it is not untouched().
   recorded_ = record;
   recorded_->last_call_left.reset();

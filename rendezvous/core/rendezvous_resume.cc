@@ -36,9 +36,29 @@ void Rendezvous::on(const NodeResumed& event) {
   if (auto refusal = refusal_of(join, same_recovery(event)))
     return actions_.push_back(*std::move(refusal));
   if (may_recover(event)) return recover(join, event);
+  if (has_finished_elsewhere(event)) return take_as_finished(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
   send_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
                                 : "the other nodes have gone on without this node");
+}
+
+/// Whether the node has finished its part in the round that this host could not take up again.
+bool Rendezvous::has_finished_elsewhere(const NodeResumed& event) const {
+  return returns_ && event.state == NodeResumed::State::Finished && event.join.generation > 0 &&
+         event.join.generation == returns_->generation && event.group_rank >= 0 &&
+         static_cast<std::size_t>(event.group_rank) < returns_->world;
+}
+
+void Rendezvous::take_as_finished(const NodeJoined& join, const NodeResumed& event) {
+  Member* member = register_member(join);
+  if (member == nullptr) return;
+  member->last_rank = event.group_rank;
+  if (!std::exchange(member->succeeded, true)) ++succeeded_;
+  set_place(member->id, Place::Finished);
+  unseen_.clear();
+  note_return(join);
+  actions_.push_back(
+      Resumed{event.from, event.join.last_round, event.join.generation, setup_.life});
 }
 
 void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {

@@ -9,6 +9,7 @@ namespace muster {
 
 void Rendezvous::apply_rules() {
   if (returns_ && returns_->until <= now_) {
+    never_back_ = not_back();
     returns_.reset();
     changed();
   }
@@ -169,6 +170,7 @@ void Rendezvous::complete_round() {
   move_to(Phase::Preparing);
   may_be_complete_ = false;
   had_round_ = true;
+  never_back_ = 0;
   generation_ = ++highest_generation_;
   restored_generation_.reset();
   awaited_.clear();
@@ -348,7 +350,8 @@ void Rendezvous::end_if_hopeless() {
   if (recovery_ || returns_) return;
   const std::size_t left = members_.size() - succeeded_;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
-  if (left == 0 && lost_.empty()) return end_run(true, std::nullopt, "every node has finished");
+  if (left == 0 && lost_.empty() && never_back_ == 0)
+    return end_run(true, std::nullopt, "every node has finished");
   std::string why = std::to_string(succeeded_) + (succeeded_ == 1 ? " node has" : " nodes have") +
                     " finished, and " + (left == 0 ? "none" : std::to_string(left)) +
                     (left > 1 ? " are" : " is") + " left to go on: --nnodes asks for at least " +
@@ -359,6 +362,9 @@ void Rendezvous::end_if_hopeless() {
                    "gone before its part was finished (rank " + std::to_string(first.rank) + ": " +
                        first.why + "); " + why);
   }
+  if (never_back_ > 0)
+    why = std::to_string(never_back_) + " of the " + std::to_string(last_world_) +
+          " nodes have not come back after the rendezvous had been away; " + why;
   if (!restart_cause_) return end_run(false, std::nullopt, why);
   end_run(false, restart_cause_->first, restart_cause_->second + "; " + why);
 }

@@ -49,6 +49,8 @@ struct RunRecord {
   std::optional<std::int64_t> ended_generation;
   std::vector<KeptOutEntry> kept_out;  // By an operator.
   std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
+  /// The instances of nodes that were lost before the end. Empty before the end.
+  std::vector<std::string> lost_agents;
   bool operator==(const RunRecord&) const = default;
 };
 

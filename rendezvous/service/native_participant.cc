@@ -78,6 +78,7 @@ void NativeParticipant::resume() {
   event.store = round_.store;
   event.failure = failure_;
   resuming_ = true;
+  finish_is_unsaid_ = false;
   send(std::move(event));
 }
 
@@ -97,6 +98,7 @@ void NativeParticipant::on(const PartFinished& event) {
   phase_ = Phase::Finished;
   if (attached())
     send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
+  finish_is_unsaid_ = resuming_ && event.succeeded;
   if (!event.succeeded) {
     failure_ = event.what;
     farewell_until_ = now_ + options_.settings.close_timeout;
@@ -210,6 +212,7 @@ void NativeParticipant::handle(const RestartRound& message) {
   resuming_ = false;  // This message answers the resume: the round has ended.
   record_round(message.round, message.life, message.restart_count);
   exchange_.reset();
+  if (phase_ == Phase::Finished) say_finish();
   if (phase_ != Phase::Finished) end_round(why_restart(message));
 }
 
@@ -224,6 +227,7 @@ void NativeParticipant::handle(const Resumed& message) {
   print("the rendezvous at " + options_.host_text + " is back: round " +
             std::to_string(round_.round) + " goes on",
         false);
+  finish_is_unsaid_ = false;
   if (phase_ == Phase::Finished)
     send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
   else if (!failure_.empty())
@@ -238,6 +242,14 @@ void NativeParticipant::handle(const Rejoin& message) {
   end_round(message.why);
 }
 
+/// Tells the host that this node has finished, if its workers ended while it resumed: the host
+/// took it for running. Returns whether it did.
+bool NativeParticipant::say_finish() {
+  if (!std::exchange(finish_is_unsaid_, false)) return false;
+  send(NodeFinished{{}, round_.round, true, {}});
+  return true;
+}
+
 /// The round is over for this node. What follows depends on the phase.
 void NativeParticipant::end_round(const std::string& why) {
   failure_.clear();
@@ -245,7 +257,7 @@ void NativeParticipant::end_round(const std::string& why) {
     case Phase::Joining:
       return ask_to_join();  // The host may have counted this node to the ended round: joins again.
     case Phase::Finished:
-      if (farewell_until_) return;
+      if (farewell_until_ || say_finish()) return;
       print(
           "this node was not heard in time when its workers finished, and the others went on "
           "without it: of them nothing can be said");

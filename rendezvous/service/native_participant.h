@@ -203,6 +203,7 @@ class NativeParticipant {
   void resume();
   void record_round(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
+  bool say_finish();
   void end_round(const std::string& why);
   void note_answer();
   void pause_before_next_try();
@@ -235,10 +236,11 @@ class NativeParticipant {
   // The connection.
   bool up_ = false;
   bool connecting_ = false;
-  bool resuming_ = false;  // The host has not answered this node's resume yet.
-  bool answered_ = false;  // The host has sent more than the welcome on this connection.
-  NativeWelcome welcome_;  // The latest one.
-  Duration lease_;         // The host's lease, or this node's if that is shorter.
+  bool resuming_ = false;          // The host has not answered this node's resume yet.
+  bool finish_is_unsaid_ = false;  // The workers have finished after that resume was sent.
+  bool answered_ = false;          // The host has sent more than the welcome on this connection.
+  NativeWelcome welcome_;          // The latest one.
+  Duration lease_;                 // The host's lease, or this node's if that is shorter.
   bool lease_logged_ = false;
   std::optional<Instant> next_try_;
   Duration pause_ = kPauseFirst;  // Before the next try, unless that one follows at once.

@@ -346,7 +346,10 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
     return false;
   }
   const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
-  if (is_new && reusable(run, now)) begin_again(run);
+  // All agents of a run in etcd were stopped, and the next job of that id has other settings.
+  const bool is_left = options_.hands_over && run.rendezvous->members() == 0 &&
+                       run.rendezvous->has_other_settings(event.run);
+  if (is_new && (is_left || reusable(run, now))) begin_again(run);
   client.generation = run.generation;
   return true;
 }

@@ -112,8 +112,8 @@ RunOutcome recorded_outcome(Fields fields) {
   return outcome;
 }
 
-/// Reads the two lists of operators' changes and strikes. An older record has neither.
-void read_operators_part(Fields& fields, RunRecord& record) {
+/// Reads the lists of operators' changes, strikes and lost nodes. An older record has none of them.
+void read_lists(Fields& fields, RunRecord& record) {
   if (fields.has("kept_out"))
     fields.each("kept_out", kMaxKeptOut, [&](Fields entry) {
       const auto how = entry.one_of<KeptOutHow>("how", kKeptOutHows);
@@ -124,6 +124,10 @@ void read_operators_part(Fields& fields, RunRecord& record) {
       const Strikes strikes{host.number<int>("failures", 0, kMostStrikes),
                             host.number<int>("losses", 0, kMostStrikes)};
       record.strikes.push_back({host.text("host", kMaxRecordedText), strikes});
+    });
+  if (fields.has("lost_agents"))
+    fields.each("lost_agents", kMaxLostAgents, [&](Fields agent) {
+      record.lost_agents.push_back(agent.text("instance", kMaxInstanceBytes));
     });
 }
 
@@ -167,6 +171,8 @@ std::string encode(const RunRecord& record) {
     json["strikes"].push_back({{"host", host.host},
                                {"failures", host.strikes.failures},
                                {"losses", host.strikes.losses}});
+  for (const std::string& instance : record.lost_agents)
+    json["lost_agents"].push_back({{"instance", instance}});
   return to_text(json);
 }
 
@@ -201,7 +207,7 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
       record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
     if (fields.has("ended_generation"))
       record.ended_generation = fields.number<std::int64_t>("ended_generation", 0, kMaxGeneration);
-    read_operators_part(fields, record);
+    read_lists(fields, record);
     return record;
   });
 }

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 import sys
 
 from etcd_cluster import EtcdCluster, have_etcd
@@ -233,6 +234,31 @@ class Etcds(EtcdTest):
             self.says(tag, "is back: round")
         self.fails_once("b", 2, starts=2, restarts=1)
         self.finishes("b", "c")
+
+    def outlives_an_outage(self, waits):
+        """etcd is away for longer than a lease. The workers of all nodes train on, also those of the host."""
+        self.first("a", 2)
+        self.node("b", 2)
+        self.round_of(2)
+        for number in (0, 1):
+            self.etcd.kill(number)
+        self.says("a", "does not host the rendezvous any more")
+        waits()
+        for number in (0, 1):
+            self.etcd.start(number)
+        self.etcd.wait_healthy()
+        for tag in "ab":
+            self.says(tag, "is back: round")
+            self.assertNotIn("is cut off", self.read(f"err.{tag}"))
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+        self.finishes("a", "b")
+
+    def test_an_outage_while_the_nodes_reach_each_other(self):
+        self.backend = "etcd-v2"
+        self.outlives_an_outage(lambda: [self.says(tag, "reach each other: training goes on") for tag in "ab"])
+
+    def test_an_outage_where_the_nodes_cannot_ask_each_other(self):
+        self.outlives_an_outage(lambda: time.sleep(self.lease_s + 3))
 
     def refused(self, *said, conf="read_timeout=2", endpoint=None):
         done = subprocess.run(

@@ -78,6 +78,26 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a node that runs resumes on a ne
   CHECK(participant->attached());
 }
 
+TEST_CASE_METHOD(ParticipantTest, "participant: a node that finishes while it resumes says so",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  REQUIRE(sent<NodeResumed>(connect()).at(0).state == NodeResumed::State::Running);
+  CHECK(sent<NodeFinished>(feed(Participant::PartFinished{true, ""})).empty());
+  Participant::Actions actions;
+  SECTION("before it is told to join again") {
+    actions = hear(Rejoin{{}, 4, 8, "these ranks have not come back in time: 1", 0});
+  }
+  SECTION("before it hears of a restart") {
+    actions =
+        hear(RestartRound{.round = 4, .cause = RestartCause::NodeLost, .what = "gone", .life = 7});
+  }
+  CHECK(sent<NodeFinished>(actions).size() == 1);
+  CHECK_FALSE(has<Participant::EndJob>(actions));
+  // The host does not know the node at all.
+  CHECK(has<Participant::EndJob>(hear(NotAMember{})));
+}
+
 TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too",
                  "[unit][rendezvous]") {
   run_round();

@@ -100,6 +100,7 @@ TEST_CASE("recording: lists of an operator's are read back, and a file cannot ma
     record.kept_out.push_back({"node" + std::to_string(i), KeptOutHow::Drained});
   record.kept_out.back().how = KeptOutHow::Excluded;
   record.strikes = {{"b", {1, 0}}, {"a", {0, kMostStrikes}}};
+  record.lost_agents = {"instance1", "instance2"};
   CHECK(*decode_run_record(encode(record)) == record);
   record.kept_out.push_back({"one more", KeptOutHow::Drained});
   CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("kept_out"));

@@ -77,10 +77,19 @@ TEST_CASE_METHOD(RecordingTest,
   NodeJoined spare = joining(3);
   spare.spare = true;
   tell(3, spare);
+  const bool is_lost = GENERATE(false, true);
+  if (is_lost) {
+    service->gone({3}, at());
+    for (int second = 0; second < 7; ++second) {
+      tell(1, KeptAlive{});
+      tell(2, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+  }
   for (const std::uint32_t client : {1, 2})
     tell(client, NodeFinished{{}, 0, true, {}});
   end_turn();
-  REQUIRE(messages<RunEnded>().count(3) == 1);
+  CHECK(messages<RunEnded>().count(3) == (is_lost ? 0 : 1));
   const auto joins_again = [&](std::uint32_t client) {
     hello_resumes(client);
     tell(client, spare);
@@ -108,6 +117,82 @@ TEST_CASE_METHOD(RecordingTest,
     CHECK(messages<Resumed>().size() == 2);
     CHECK(state.load().runs.front().members.size() == 2);
   }
+}
+
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a run that all agents have left begins again with other settings",
+                 "[unit][rendezvous]") {
+  begin_handed_over();
+  two_recorded();
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeLeft{});
+  end_turn();
+  begin_handed_over();
+  agents = " of the next job";
+  for (const std::uint32_t client : {11, 12}) {
+    hello_resumes(client);
+    NodeJoined joined = joining(client);
+    joined.run.max_restarts = 5;
+    tell(client, joined);
+  }
+  end_turn();
+  CHECK(messages<PrepareStore>().size() == 1);
+}
+
+/// Without a record, the next host learns of the round from its nodes.
+struct ForgetfulHostTest : RecordingTest {
+  ForgetfulHostTest() { two_recorded(); }
+  void seconds_pass(std::uint32_t client, int seconds) {
+    for (int second = 0; second < seconds; ++second) {
+      tell(client, KeptAlive{});
+      service->time_passed(at(1s));
+    }
+  }
+  void join_after_round(std::uint32_t client, std::uint32_t as) {
+    NodeJoined again = joining(client);
+    again.last_round = 0;
+    again.generation = rounds.at(client).generation;
+    tell(as, again);
+  }
+};
+
+TEST_CASE_METHOD(ForgetfulHostTest,
+                 "no record: a finished node counts, whichever node resumes first",
+                 "[unit][rendezvous]") {
+  reset({});
+  const bool stopped_first = GENERATE(true, false);
+  if (stopped_first) resume(1, 11, NodeResumed::State::Stopped);
+  resume(2, 12, NodeResumed::State::Finished);
+  if (!stopped_first) resume(1, 11, NodeResumed::State::Stopped);
+  CHECK(messages<Resumed>().count(12) == 1);
+  join_after_round(1, 11);
+  seconds_pass(11, 10);
+  REQUIRE(service->rendezvous("job")->outcome());  // Too few nodes are left.
+  CHECK_FALSE(service->rendezvous("job")->outcome()->succeeded);
+}
+
+TEST_CASE_METHOD(ForgetfulHostTest, "no record: a node that never comes back has not succeeded",
+                 "[unit][rendezvous]") {
+  reset({});
+  resume(2, 12, NodeResumed::State::Finished);
+  seconds_pass(12, 10);
+  REQUIRE(service->rendezvous("job")->outcome());
+  CHECK_FALSE(service->rendezvous("job")->outcome()->succeeded);
+  CHECK_THAT(service->rendezvous("job")->outcome()->why,
+             Catch::Contains("1 of the 2 nodes have not come back"));
+}
+
+TEST_CASE_METHOD(ForgetfulHostTest, "no record: a node may finish after it was told to join again",
+                 "[unit][rendezvous]") {
+  reset({});
+  resume(1, 11);
+  seconds_pass(11, 7);
+  REQUIRE(messages<Rejoin>().count(11) == 1);
+  tell(11, NodeFinished{{}, 0, true, {}});  // Its workers ended before it could read that.
+  resume(2, 12, NodeResumed::State::Stopped);
+  join_after_round(2, 12);
+  seconds_pass(12, 10);
+  CHECK(service->rendezvous("job")->outcome());
 }
 
 TEST_CASE_METHOD(RecordingTest,
