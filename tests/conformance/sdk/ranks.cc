@@ -33,6 +33,8 @@ int run(int argc, char** argv) {
     table = run_collectives();
   else if (test == "ddp")
     table = run_ddp(argv[2]);
+  else if (test == "ddp_tied")
+    table = run_ddp_tied();
   else if (test == "checkpoint")
     table = run_checkpoint(argv[2]);
   else if (test == "checkpoint_memory")

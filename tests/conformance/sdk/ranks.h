@@ -14,6 +14,7 @@ using Table = std::map<std::string, torch::Tensor>;
 /// Twins of the functions of the same names in twin.py.
 Table run_collectives();
 Table run_ddp(const std::string& variant);
+Table run_ddp_tied();
 Table run_extra();
 /// Rank 1, among Python ranks: texts of errors.
 Table run_foreign_objects();

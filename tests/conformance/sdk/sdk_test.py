@@ -82,6 +82,14 @@ class Ddp(Compare):
             with self.subTest(kinds):
                 self.same(run_tables(RANKS, kinds, "ddp", "default"), expected)
 
+    def test_layers_that_are_registered_twice(self):
+        # Each rank starts with other weights, and must take rank 0's, in either language.
+        expected = run_tables(RANKS, "pp", "ddp_tied")
+        self.assertTrue(torch.equal(expected[0]["end.second.weight"], expected[1]["end.first.weight"]))
+        for kinds in ("cc", "cp", "pc"):
+            with self.subTest(kinds):
+                self.same(run_tables(RANKS, kinds, "ddp_tied"), expected)
+
 
 class Sampler(unittest.TestCase):
     def test_indices_are_pythons(self):

@@ -291,11 +291,41 @@ def run_ddp(variant):
     return table
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = self.first
+        self.norm = nn.BatchNorm1d(8)
+        self.other_norm = self.norm
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.other_norm(self.second(torch.relu(self.norm(self.first(x))))))
+
+
+def run_ddp_tied(variant):
+    torch.manual_seed(1 + dist.get_rank())
+    net = Tied()
+    ddp = DistributedDataParallel(net)
+    table = {f"start.{name}": parameter.detach().clone()
+             for name, parameter in net.named_parameters(remove_duplicate=False)}
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    torch.manual_seed(100 + dist.get_rank())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        ddp(torch.randn(5, 8)).square().mean().backward()
+        optimizer.step()
+    for name, tensor in net.state_dict().items():
+        table[f"end.{name}"] = tensor
+    return table
+
+
 def main():
     test, variant, folder = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    table = {"collectives": run_collectives, "ddp": run_ddp, "extra": run_extra,
+    table = {"collectives": run_collectives, "ddp": run_ddp, "ddp_tied": run_ddp_tied, "extra": run_extra,
              "foreign_objects": run_foreign_objects}[test](variant)
     torch.save(table, f"{folder}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
