@@ -231,7 +231,8 @@ void DistributedDataParallelBase::before_forward() {
       state.logger->set_runtime_stats_and_log();
       state.reducer->prepare_for_forward();
     }
-    state.reducer->rebuild_buckets();
+    with_named_errors([&] { return describe_operation(state.group); },
+                      [&] { state.reducer->rebuild_buckets(); });
   }
   if (!state.sync_buffers_next || !state.options.forward_sync_buffers) return;
   // Read each time: a module may replace its buffers.

@@ -45,6 +45,8 @@ int run(int argc, char** argv) {
     table = run_checkpoint_foreign(argv[2]);
   else if (test == "checkpoint_wait")
     table = run_checkpoint_wait(argv[2]);
+  else if (test == "checkpoint_store_lost")
+    table = run_checkpoint_store_lost(argv[2]);
   else if (test == "extra")
     table = run_extra();
   else if (test == "foreign_objects")

@@ -29,5 +29,6 @@ Table run_checkpoint_memory(const std::string& folder);
 Table run_checkpoint_misfit(const std::string& folder);
 Table run_checkpoint_foreign(const std::string& folder);
 Table run_checkpoint_wait(const std::string& folder);
+Table run_checkpoint_store_lost(const std::string& folder);
 
 }  // namespace muster::testing
