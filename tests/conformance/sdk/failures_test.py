@@ -116,6 +116,15 @@ class Failures(Folder):
                 else:
                     self.assertEqual(sent, "no error")
 
+    def test_conjugated_and_negated_views(self):
+        for rank, table in enumerate(run_tables(RANKS, "cc", "views")):
+            for name, tensor in table.items():
+                if name.startswith("refused_"):
+                    self.assertRegex(text_of(tensor), f'muster::Error: .* in group "0", rank {rank} of 2: .*'
+                                     "(conjugated|negated) view: expected an ordinary tensor")
+                else:
+                    self.assertTrue(tensor, name)
+
     def lose_peer(self, how):
         """The error of rank 0. The limit of HOW=timeout also counts while the ranks connect. A rank that is off the CPU
         meanwhile is too late, and both ranks begin again."""

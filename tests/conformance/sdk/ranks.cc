@@ -31,6 +31,10 @@ int run(int argc, char** argv) {
   Table table;
   if (test == "collectives")
     table = run_collectives();
+  else if (test == "complex")
+    table = run_complex();
+  else if (test == "views")
+    table = run_views();
   else if (test == "ddp")
     table = run_ddp(argv[2]);
   else if (test == "ddp_tied")

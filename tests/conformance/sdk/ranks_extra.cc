@@ -104,21 +104,6 @@ void run_tensor_object(Table& table) {
   table["object_name"] = text_tensor(dict.at("name").toStringRef());
 }
 
-// "c10::Error: <text>", "muster::Error: <text>", …
-template <class Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return std::string("muster::Error: ") + error.what();
-  } catch (const c10::Error& error) {
-    return std::string("c10::Error: ") + error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return std::string("another: ") + error.what();
-  }
-  return "no error";
-}
-
 // Ends without a message to the other ranks, when rank 0 is ready for that.
 [[noreturn]] void disappear(const std::string& folder) {
   while (!std::filesystem::exists(folder + "/ready"))
