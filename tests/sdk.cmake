@@ -50,8 +50,8 @@ add_subdirectory(${PROJECT_SOURCE_DIR}/examples ${CMAKE_BINARY_DIR}/examples_bui
 if(MUSTER_SDK_BUILT)
   add_executable(sdk_ranks
     conformance/sdk/ranks.cc conformance/sdk/ranks_checkpoint.cc
-    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_ddp.cc
-    conformance/sdk/ranks_extra.cc)
+    conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_complex.cc
+    conformance/sdk/ranks_ddp.cc conformance/sdk/ranks_extra.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
   # worker_sdk/gpu_check.sh runs this program. It is not built by default.
   add_executable(sdk_gpu conformance/sdk/gpu.cc)

@@ -9,6 +9,7 @@
 #include "group_state.h"
 #include "muster/collectives.h"
 #include "muster/error.h"
+#include "named_errors.h"
 
 namespace muster {
 namespace {
@@ -28,6 +29,16 @@ long long seconds(std::chrono::milliseconds time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
 
+// The store may be gone with the process that hosts it.
+template <class Call>
+auto use_store(const ProcessGroup& group, Call call) {
+  const auto describe = [&group] {
+    return operation_text("Checkpoints::save", group.torch_group()->getGroupName(), group.rank(),
+                          group.size());
+  };
+  return with_named_errors(describe, call);
+}
+
 }  // namespace
 
 RankZeroTask::RankZeroTask(ProcessGroup group, std::chrono::milliseconds timeout)
@@ -39,10 +50,17 @@ RankZeroTask::RankZeroTask(ProcessGroup group, std::chrono::milliseconds timeout
 void RankZeroTask::done(const std::string& failure) {
   if (group_.size() == 1) return;
   const std::string text = (failure.empty() ? kSucceeded : kFailed) + failure;
-  store_->set(key_, std::vector<std::uint8_t>(text.begin(), text.end()));
+  use_store(group_,
+            [&] { store_->set(key_, std::vector<std::uint8_t>(text.begin(), text.end())); });
 }
 
 void RankZeroTask::wait(const std::string& what) {
+  const std::vector<std::uint8_t> text = use_store(group_, [&] { return wait_for_result(what); });
+  if (text.empty() || text[0] != kSucceeded)
+    throw Error(text.empty() ? "rank 0 has failed." : std::string(text.begin() + 1, text.end()));
+}
+
+std::vector<std::uint8_t> RankZeroTask::wait_for_result(const std::string& what) {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -62,14 +80,13 @@ void RankZeroTask::wait(const std::string& what) {
                          std::chrono::steady_clock::now() - begin)));
     }
   }
-  const std::vector<std::uint8_t> text = store_->get(key_);
+  std::vector<std::uint8_t> text = store_->get(key_);
   // The last rank that has read the result removes it.
   if (store_->add(key_ + "/read", 1) == group_.size() - 1) {
     store_->deleteKey(key_);
     store_->deleteKey(key_ + "/read");
   }
-  if (text.empty() || text[0] != kSucceeded)
-    throw Error(text.empty() ? "rank 0 has failed." : std::string(text.begin() + 1, text.end()));
+  return text;
 }
 
 }  // namespace muster

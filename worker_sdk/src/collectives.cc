@@ -4,6 +4,7 @@
 
 #include "named_errors.h"
 #include "pickle_file.h"
+#include "tensor_forms.h"
 #include "torch_versions.h"
 
 namespace muster {
@@ -47,6 +48,21 @@ std::string describe_operation(const char* name, const ProcessGroup& group) {
                         torch_group->getSize());
 }
 
+// Returns `tensor` if an operation can write to it.
+torch::Tensor result(const char* name, torch::Tensor tensor, const ProcessGroup& group) {
+  check_writable(tensor, [&] { return describe_operation(name, group); });
+  return tensor;
+}
+
+// Throws Error for complex numbers that `op` cannot combine. Gloo would find it only after it has
+// begun the operation, and would report it again in the next one.
+void check_complex(const char* name, const torch::Tensor& tensor, ReduceOp op,
+                   const ProcessGroup& group) {
+  if (tensor.is_complex() && op != ReduceOp::Sum && op != ReduceOp::Avg)
+    throw Error(describe_operation(name, group) +
+                ": complex tensors have only ReduceOp::Sum and ReduceOp::Avg.");
+}
+
 // Starts an operation. An exception of LibTorch becomes a c10::Error with the operation's name.
 template <class Call>
 TorchWork start(const char* name, const ProcessGroup& group, Call call) {
@@ -73,7 +89,8 @@ Work pending(const char* name, TorchWork work, torch::Tensor tensor, const Proce
 
 TorchWork start_all_reduce(torch::Tensor tensor, ReduceOp op, const ProcessGroup& group,
                            bool is_async) {
-  std::vector<torch::Tensor> tensors{std::move(tensor)};
+  check_complex("all_reduce", tensor, op, group);
+  std::vector<torch::Tensor> tensors{as_real(result("all_reduce", std::move(tensor), group))};
   c10d::AllreduceOptions options;
   options.reduceOp = to_torch(op);
   options.asyncOp = is_async;
@@ -82,9 +99,11 @@ TorchWork start_all_reduce(torch::Tensor tensor, ReduceOp op, const ProcessGroup
 }
 
 TorchWork start_broadcast(torch::Tensor tensor, int src, const ProcessGroup& group, bool is_async) {
-  std::vector<torch::Tensor> tensors{std::move(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = group.group_rank(src);
+  const bool is_source = options.rootRank == group.rank();
+  std::vector<torch::Tensor> tensors{
+      as_real(is_source ? resolved(tensor) : result("broadcast", std::move(tensor), group))};
   options.asyncOp = is_async;
   return start("broadcast", group,
                [&](c10d::ProcessGroup& all) { return all.broadcast(tensors, options); });
@@ -148,36 +167,43 @@ Work broadcast_async(torch::Tensor tensor, int src, const ProcessGroup& group) {
 }
 
 void reduce(torch::Tensor tensor, int dst, ReduceOp op, const ProcessGroup& group) {
-  std::vector<torch::Tensor> tensors{std::move(tensor)};
+  check_complex("reduce", tensor, op, group);
   c10d::ReduceOptions options;
   options.reduceOp = to_torch(op);
   options.rootRank = group.group_rank(dst);
+  const bool is_target = options.rootRank == group.rank();
+  std::vector<torch::Tensor> tensors{is_target ? result("reduce", std::move(tensor), group)
+                                               : resolved(tensor)};
   options.asyncOp = false;
   run("reduce", group, [&](c10d::ProcessGroup& all) { return all.reduce(tensors, options); });
 }
 
 std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor, const ProcessGroup& group) {
-  std::vector<std::vector<torch::Tensor>> outputs{like_for_each(tensor, group)};
-  std::vector<torch::Tensor> inputs{tensor};
+  std::vector<torch::Tensor> all_tensors = like_for_each(tensor, group);
+  std::vector<std::vector<torch::Tensor>> outputs{as_real(all_tensors)};
+  std::vector<torch::Tensor> inputs{as_real(resolved(tensor))};
   c10d::AllgatherOptions options;
   options.asyncOp = false;
   run("all_gather", group,
       [&](c10d::ProcessGroup& all) { return all.allgather(outputs, inputs, options); });
-  return std::move(outputs.front());
+  return all_tensors;
 }
 
 void all_gather_into_tensor(torch::Tensor output, const torch::Tensor& input,
                             const ProcessGroup& group) {
+  output = as_real(result("all_gather_into_tensor", std::move(output), group));
   c10d::AllgatherOptions options;
   options.asyncOp = false;
   run("all_gather_into_tensor", group, [&](c10d::ProcessGroup& all) {
-    return all_gather_single(all, std::move(output), input, options);
+    return all_gather_single(all, std::move(output), as_real(resolved(input)), options);
   });
 }
 
 std::vector<torch::Tensor> gather(const torch::Tensor& tensor, int dst, const ProcessGroup& group) {
   std::vector<std::vector<torch::Tensor>> outputs;
-  std::vector<torch::Tensor> inputs{tensor};
+  // As in Python, gather, reduce and reduce_scatter leave complex numbers to the backend. Gloo has
+  // reductions of them, and refuses gather.
+  std::vector<torch::Tensor> inputs{resolved(tensor)};
   c10d::GatherOptions options;
   options.rootRank = group.group_rank(dst);
   options.asyncOp = false;
@@ -189,20 +215,21 @@ std::vector<torch::Tensor> gather(const torch::Tensor& tensor, int dst, const Pr
 
 void scatter(torch::Tensor output, const std::vector<torch::Tensor>& inputs, int src,
              const ProcessGroup& group) {
-  std::vector<torch::Tensor> outputs{std::move(output)};
+  std::vector<torch::Tensor> outputs{as_real(result("scatter", std::move(output), group))};
   std::vector<std::vector<torch::Tensor>> given;
   c10d::ScatterOptions options;
   options.rootRank = group.group_rank(src);
   options.asyncOp = false;
-  if (options.rootRank == group.rank()) given.push_back(inputs);
+  if (options.rootRank == group.rank()) given.push_back(as_real(resolved(inputs)));
   run("scatter", group,
       [&](c10d::ProcessGroup& all) { return all.scatter(outputs, given, options); });
 }
 
 void reduce_scatter(torch::Tensor output, const std::vector<torch::Tensor>& inputs, ReduceOp op,
                     const ProcessGroup& group) {
-  std::vector<torch::Tensor> outputs{std::move(output)};
-  std::vector<std::vector<torch::Tensor>> given{inputs};
+  check_complex("reduce_scatter", output, op, group);
+  std::vector<torch::Tensor> outputs{result("reduce_scatter", std::move(output), group)};
+  std::vector<std::vector<torch::Tensor>> given{resolved(inputs)};
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_torch(op);
   options.asyncOp = false;
@@ -212,7 +239,9 @@ void reduce_scatter(torch::Tensor output, const std::vector<torch::Tensor>& inpu
 
 void all_to_all(std::vector<torch::Tensor> outputs, const std::vector<torch::Tensor>& inputs,
                 const ProcessGroup& group) {
-  std::vector<torch::Tensor> given = inputs;
+  for (torch::Tensor& output : outputs)
+    output = as_real(result("all_to_all", std::move(output), group));
+  std::vector<torch::Tensor> given = as_real(resolved(inputs));
   c10d::AllToAllOptions options;
   options.asyncOp = false;
   run("all_to_all", group,
@@ -221,23 +250,24 @@ void all_to_all(std::vector<torch::Tensor> outputs, const std::vector<torch::Ten
 
 void all_to_all_single(torch::Tensor output, const torch::Tensor& input,
                        const ProcessGroup& group) {
+  output = as_real(result("all_to_all_single", std::move(output), group));
   c10d::AllToAllOptions options;
   options.asyncOp = false;
   run("all_to_all_single", group, [&](c10d::ProcessGroup& all) {
-    return muster::all_to_all_single(all, std::move(output), input, options);
+    return muster::all_to_all_single(all, std::move(output), as_real(resolved(input)), options);
   });
 }
 
 Work isend(torch::Tensor tensor, int dst, const ProcessGroup& group, int tag) {
-  std::vector<torch::Tensor> tensors{tensor};
   const int peer = peer_rank("send", dst, group);
+  std::vector<torch::Tensor> tensors{as_real(resolved(tensor))};
   auto work =
       start("send", group, [&](c10d::ProcessGroup& all) { return all.send(tensors, peer, tag); });
-  return pending("send", std::move(work), std::move(tensor), group);
+  return pending("send", std::move(work), std::move(tensors.front()), group);
 }
 
 Work irecv(torch::Tensor tensor, int src, const ProcessGroup& group, int tag) {
-  std::vector<torch::Tensor> tensors{tensor};
+  std::vector<torch::Tensor> tensors{as_real(result("recv", tensor, group))};
   const int peer = src == kAnySource ? kAnySource : peer_rank("recv", src, group);
   auto work = start("recv", group, [&](c10d::ProcessGroup& all) {
     return peer == kAnySource ? all.recvAnysource(tensors, tag) : all.recv(tensors, peer, tag);

@@ -34,14 +34,35 @@ bool makes_sparse_gradients(const torch::nn::Module& module) {
   return false;
 }
 
+// Tells whether a tensor comes for the first time. LibTorch lists the tensors of a module that is
+// registered twice (tied layers) once for each name, and Python lists them once. Ranks of both
+// languages must send the same tensors.
+class FirstSeen {
+ public:
+  bool operator()(const torch::Tensor& tensor) {
+    return seen_.insert(tensor.unsafeGetTensorImpl()).second;
+  }
+
+ private:
+  std::set<const void*> seen_;
+};
+
+std::vector<torch::Tensor> each_once(const std::vector<torch::Tensor>& tensors) {
+  FirstSeen first_seen;
+  std::vector<torch::Tensor> once;
+  for (const torch::Tensor& tensor : tensors)
+    if (first_seen(tensor)) once.push_back(tensor);
+  return once;
+}
+
 // Returns the parameters in the order of registration, a shared parameter once, as in Python's DDP.
 Parameters collect_parameters(const torch::nn::Module& module) {
   Parameters found;
-  std::set<const void*> seen;
+  FirstSeen first_seen;
   for (const auto& part : module.named_modules()) {
     for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false)) {
       const torch::Tensor& tensor = parameter.value();
-      if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      if (!tensor.requires_grad() || !first_seen(tensor)) continue;
       found.names.emplace(found.tensors.size(), part.key() + "." + parameter.key());
       found.tensors.push_back(tensor);
       found.expect_sparse.push_back(makes_sparse_gradients(*part.value()));
@@ -86,9 +107,9 @@ std::string describe_operation(const c10::intrusive_ptr<c10d::ProcessGroup>& gro
 void copy_from_rank_0(const torch::nn::Module& module,
                       const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   std::vector<torch::Tensor> states;
-  for (const torch::Tensor& parameter : module.parameters())
+  for (const torch::Tensor& parameter : each_once(module.parameters()))
     states.push_back(parameter.detach());
-  for (const torch::Tensor& buffer : module.buffers())
+  for (const torch::Tensor& buffer : each_once(module.buffers()))
     states.push_back(buffer.detach());
   if (!states.empty()) c10d::broadcast_coalesced(group, states, kBroadcastBytes, 0);
 }
@@ -194,6 +215,10 @@ const std::optional<torch::Device>& DistributedDataParallelBase::input_device() 
   return state_->options.device;
 }
 
+std::vector<torch::Tensor> DistributedDataParallelBase::parameters() const {
+  return each_once(state_->module->parameters());
+}
+
 void DistributedDataParallelBase::zero_grad() {
   for (torch::Tensor& parameter : state_->module->parameters())
     parameter.mutable_grad().reset();
@@ -206,10 +231,12 @@ void DistributedDataParallelBase::before_forward() {
       state.logger->set_runtime_stats_and_log();
       state.reducer->prepare_for_forward();
     }
-    state.reducer->rebuild_buckets();
+    with_named_errors([&] { return describe_operation(state.group); },
+                      [&] { state.reducer->rebuild_buckets(); });
   }
   if (!state.sync_buffers_next || !state.options.forward_sync_buffers) return;
-  const auto buffers = state.module->buffers();  // Read each time: a module may replace them.
+  // Read each time: a module may replace its buffers.
+  const auto buffers = each_once(state.module->buffers());
   if (buffers.empty()) return;
   with_named_errors([&] { return describe_operation(state.group); },
                     [&] { broadcast_buffers(buffers, state.group); });

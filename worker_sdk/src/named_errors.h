@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include <c10/util/Exception.h>
 
@@ -31,7 +32,10 @@ auto with_named_errors(Describe describe, Call call) {
   } catch (const Error&) {
     throw;
   } catch (c10::Error& error) {
-    error.add_context(describe());
+    // NamedGloo may have added the same text.
+    const std::string text = describe();
+    if (std::string_view(error.what_without_backtrace()).find(text) == std::string_view::npos)
+      error.add_context(text);
     throw;
   } catch (const std::exception& error) {
     throw_named(describe(), error);

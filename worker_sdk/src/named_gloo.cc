@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-// Gloo's work, with a future that has errors with the operation's name.
+// Gloo's work. The errors of its future and of wait() have the operation's name.
 class NamedWork : public c10d::Work {
  public:
   NamedWork(c10::intrusive_ptr<c10d::Work> work, std::string text)
@@ -17,7 +17,9 @@ class NamedWork : public c10d::Work {
   int sourceRank() const override { return work_->sourceRank(); }
   std::vector<at::Tensor> result() override { return work_->result(); }
   void synchronize() override { work_->synchronize(); }
-  bool wait(std::chrono::milliseconds timeout) override { return work_->wait(timeout); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    return with_named_errors([this] { return text_; }, [&] { return work_->wait(timeout); });
+  }
   void abort() override { work_->abort(); }
   float getDuration() const override { return work_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return work_->getSequencenumber(); }

@@ -5,9 +5,9 @@
 
 namespace muster {
 
-/// LibTorch's reducer waits for the future of an all_reduce within backward(). No code of the SDK
-/// is between the reducer and the user there. So this class turns Gloo's exceptions into c10::Error
-/// in the future itself.
+/// LibTorch's reducer waits for an all_reduce, or for its future, within backward(). No code of the
+/// SDK is between the reducer and the user there. So this class turns Gloo's exceptions into
+/// c10::Error in the work itself.
 class NamedGloo : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

@@ -16,6 +16,7 @@
 
 #include "backends.h"
 #include "group_state.h"
+#include "named_errors.h"
 
 namespace muster {
 namespace {
@@ -89,6 +90,17 @@ void check_device(const ProcessGroupOptions& options) {
   if (!options.device->is_cuda() || !options.device->has_index())
     throw Error("device " + options.device->str() +
                 ": expected a GPU with its number, as cuda:0; leave it out for the CPU.");
+}
+
+// All members connect to each other. `caller` names the function in errors, as in a timeout because
+// a member is missing.
+c10::intrusive_ptr<c10d::ProcessGroup> connect_members(const char* caller, const BackendPlan& plan,
+                                                       const GroupRequest& request) {
+  const auto describe = [&] {
+    return operation_text(caller, request.name, request.rank,
+                          static_cast<int>(request.global_ranks.size()));
+  };
+  return with_named_errors(describe, [&] { return make_group(plan, request); });
 }
 
 void leave(ProcessGroup::State& state) {
@@ -174,7 +186,7 @@ void init_process_group(const std::string& backend, const ProcessGroupOptions& o
                              .timeout = timeout,
                              .device = options.device};
   auto state = std::make_shared<ProcessGroup::State>();
-  state->group = make_group(plan, request);
+  state->group = connect_members("init_process_group", plan, request);
   state->store = c10::make_intrusive<c10d::PrefixStore>("0/", store);
   state->name = request.name;
   state->backend = plan.text;
@@ -235,7 +247,7 @@ ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
                                .is_default = false,
                                .timeout = choose_timeout(options.timeout, plan),
                                .device = plan.has("nccl") ? job.device : std::nullopt};
-    state->group = make_group(plan, request);
+    state->group = connect_members("new_group", plan, request);
     state->store = c10::make_intrusive<c10d::PrefixStore>(state->name + "/", job.everyone->store);
   }
   job.groups.push_back(state);

@@ -21,7 +21,7 @@ ARGUMENTS = parse()
 need(ARGUMENTS)
 
 import torch  # noqa: E402
-from jobs import Compare, HostedStore, JobFailed, run_processes, run_tables  # noqa: E402
+from jobs import Compare, HostedStore, JobFailed, free_port, rank_variables, run_processes, run_tables  # noqa: E402
 
 RANKS = str(ARGUMENTS.build / "tests/sdk_ranks")
 TOOLS = str(ARGUMENTS.build / "tests/sdk_tools")
@@ -116,6 +116,15 @@ class Failures(Folder):
                 else:
                     self.assertEqual(sent, "no error")
 
+    def test_conjugated_and_negated_views(self):
+        for rank, table in enumerate(run_tables(RANKS, "cc", "views")):
+            for name, tensor in table.items():
+                if name.startswith("refused_"):
+                    self.assertRegex(text_of(tensor), f'muster::Error: .* in group "0", rank {rank} of 2: .*'
+                                     "(conjugated|negated) view: expected an ordinary tensor")
+                else:
+                    self.assertTrue(tensor, name)
+
     def lose_peer(self, how):
         """The error of rank 0. The limit of HOW=timeout also counts while the ranks connect. A rank that is off the CPU
         meanwhile is too late, and both ranks begin again."""
@@ -136,13 +145,24 @@ class Failures(Folder):
     def test_a_lost_peer(self):
         names = {"all_reduce": "all_reduce", "async": "all_reduce", "recv": "recv", "barrier": "barrier",
                  "all_gather": "all_gather", "broadcast": "broadcast", "backward": "all_reduce",
-                 "forward": "DistributedDataParallel", "timeout": "all_reduce"}
+                 "forward": "DistributedDataParallel", "second_forward": "DistributedDataParallel",
+                 "construct": "DistributedDataParallel", "torch_group": "all_reduce", "save": "all_gather",
+                 "load": "all_gather", "timeout": "all_reduce"}
         for how, name in names.items():
             with self.subTest(how):
                 text = self.lose_peer(how).replace("\n", " ")
                 self.assertRegex(text, f'^c10::Error: .*{name} in group "0", rank 0 of 2')
                 if how == "timeout":
                     self.assertRegex(text, "[Tt]imed? ?out")
+        text = self.lose_peer("new_group").replace("\n", " ")
+        self.assertRegex(text, '^c10::Error: .*timeout.*new_group in group "1", rank 0 of 2')
+
+    def test_a_peer_that_never_comes(self):
+        hosted = HostedStore()
+        more = hosted.variables() | {"MUSTER_TEST_TIMEOUT_MS": 5_000}
+        process = subprocess.run([RANKS, "collectives", "-", str(self.folder)], capture_output=True, text=True,
+                                 env=rank_variables(0, 2, more), timeout=LIMIT_S)
+        self.assertRegex(process.stderr.replace("\n", " "), 'init_process_group in group "0", rank 0 of 2')
 
     def test_a_parameter_that_took_no_part(self):
         for table in run_tables(RANKS, "cc", "unused_error"):
@@ -190,6 +210,13 @@ class Failures(Folder):
         self.assertEqual(text_of(tables[0]["error"]), "no error")
         self.assertRegex(text_of(tables[1]["error"]),
                          r"rank 0 has not finished the checkpoint of epoch 2 within 0 s \(.*save_timeout")
+
+    def test_the_store_is_lost_during_a_save(self):
+        more = {"MASTER_PORT": free_port(), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+        run_processes([[RANKS, "checkpoint_store_lost", str(self.folder), str(self.folder)]] * 2, more)
+        # A slow rank 1 may still take part in the broadcast before it waits at the store.
+        self.assertRegex((self.folder / "error").read_text().replace("\n", " "),
+                         '(Checkpoints::save|broadcast) in group "0", rank 1 of 2')
 
 
 def with_pickle(path, text):

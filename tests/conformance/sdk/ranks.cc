@@ -31,8 +31,14 @@ int run(int argc, char** argv) {
   Table table;
   if (test == "collectives")
     table = run_collectives();
+  else if (test == "complex")
+    table = run_complex();
+  else if (test == "views")
+    table = run_views();
   else if (test == "ddp")
     table = run_ddp(argv[2]);
+  else if (test == "ddp_tied")
+    table = run_ddp_tied();
   else if (test == "checkpoint")
     table = run_checkpoint(argv[2]);
   else if (test == "checkpoint_memory")
@@ -43,6 +49,8 @@ int run(int argc, char** argv) {
     table = run_checkpoint_foreign(argv[2]);
   else if (test == "checkpoint_wait")
     table = run_checkpoint_wait(argv[2]);
+  else if (test == "checkpoint_store_lost")
+    table = run_checkpoint_store_lost(argv[2]);
   else if (test == "extra")
     table = run_extra();
   else if (test == "foreign_objects")

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include <torch/nn.h>
 #include <torch/optim/adam.h>
@@ -123,6 +125,29 @@ Table run_checkpoint_wait(const std::string& folder) {
   if (get_rank() == 1) std::ofstream(pipe).put('x');
   barrier();
   return table;
+}
+
+// Rank 0, which hosts the store, disappears while it writes a checkpoint.
+Table run_checkpoint_store_lost(const std::string& folder) {
+  const std::string pipe = folder + "/checkpoint-00000001.pt";
+  if (get_rank() == 0 && ::mkfifo(pipe.c_str(), 0600) != 0) throw Error("mkfifo failed");
+  barrier();
+  std::thread stop;
+  if (get_rank() == 0)
+    stop = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // Rank 1 waits at the store.
+      std::_Exit(0);
+    });
+  Checkpoints checkpoints({.folder = folder});
+  torch::nn::Linear net(3, 2);
+  std::string text = "no error";
+  try {
+    checkpoints.save(*net, nullptr, 2);
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  }
+  std::ofstream(folder + "/error") << text;
+  std::_Exit(0);  // A destructor might wait for the lost rank.
 }
 
 // `variant` is "FOLDER" or "FOLDER,EPOCH": the folder of the snapshots, and the epoch before which

@@ -54,6 +54,26 @@ DistributedDataParallelOptions options_of(const std::string& variant) {
   return options;
 }
 
+// A layer and a norm, which has buffers, are registered under two names each.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() : first(8, 8), norm(8), last(8, 3) {
+    second = register_module("second", register_module("first", first));
+    other_norm = register_module("other_norm", register_module("norm", norm));
+    register_module("last", last);
+  }
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor hidden = torch::relu(norm(first(input)));
+    return last(other_norm(second(hidden)));
+  }
+
+  torch::nn::Linear first;
+  torch::nn::Linear second{nullptr};
+  torch::nn::BatchNorm1d norm;
+  torch::nn::BatchNorm1d other_norm{nullptr};
+  torch::nn::Linear last;
+};
+TORCH_MODULE(Tied);
+
 }  // namespace
 
 Table run_ddp(const std::string& variant) {
@@ -84,6 +104,27 @@ Table run_ddp(const std::string& variant) {
     for (const auto& parameter : net->named_parameters())
       if (parameter.value().grad().defined())
         table[prefix + parameter.key()] = parameter.value().grad().clone();
+    optimizer.step();
+  }
+  for (const auto& parameter : net->named_parameters())
+    table["end." + parameter.key()] = parameter.value().detach();
+  for (const auto& buffer : net->named_buffers())
+    table["end." + buffer.key()] = buffer.value();
+  return table;
+}
+
+Table run_ddp_tied() {
+  torch::manual_seed(1 + static_cast<std::uint64_t>(get_rank()));
+  Tied net;
+  DistributedDataParallel ddp(net);
+  Table table;
+  for (const auto& parameter : net->named_parameters())
+    table["start." + parameter.key()] = parameter.value().detach().clone();
+  torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::manual_seed(100 + static_cast<std::uint64_t>(get_rank()));
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    ddp(torch::randn({5, 8})).square().mean().backward();
     optimizer.step();
   }
   for (const auto& parameter : net->named_parameters())

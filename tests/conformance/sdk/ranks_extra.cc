@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/nn.h>
 
 #include "tests/conformance/sdk/ranks.h"
@@ -103,21 +104,6 @@ void run_tensor_object(Table& table) {
   table["object_name"] = text_tensor(dict.at("name").toStringRef());
 }
 
-// "c10::Error: <text>", "muster::Error: <text>", …
-template <class Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return std::string("muster::Error: ") + error.what();
-  } catch (const c10::Error& error) {
-    return std::string("c10::Error: ") + error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return std::string("another: ") + error.what();
-  }
-  return "no error";
-}
-
 // Ends without a message to the other ranks, when rank 0 is ready for that.
 [[noreturn]] void disappear(const std::string& folder) {
   while (!std::filesystem::exists(folder + "/ready"))
@@ -134,6 +120,12 @@ std::string lose_peer(const std::string& how) {
     return error_of([&work] { work.wait(); });
   }
   if (how == "recv") return error_of([&] { recv(tensor, 1); });
+  if (how == "torch_group") {
+    std::vector<torch::Tensor> tensors{tensor};
+    return error_of([&] { all.torch_group()->allreduce(tensors)->wait(); });
+  }
+  if (how == "new_group")
+    return error_of([] { new_group({0, 1}, {.timeout = std::chrono::seconds(2)}); });
   if (how == "barrier") return error_of([] { barrier(); });
   if (how == "all_gather") return error_of([&] { all_gather(tensor); });
   return error_of([&] { broadcast(tensor, 1); });
@@ -217,6 +209,25 @@ Table run_lost_peer(const std::string& variant) {
     if (get_rank() == 1) disappear(folder);
     std::ofstream(folder + "/ready") << "yes";
     text = error_of([&] { with_buffers(torch::ones({4, 3})); });
+  } else if (how == "second_forward") {
+    // After the first backward(), the ranks agree on the order of the buckets.
+    ddp(torch::ones({4, 3})).sum().backward();
+    if (get_rank() == 1) disappear(folder);
+    std::ofstream(folder + "/ready") << "yes";
+    text = error_of([&] { ddp(torch::ones({4, 3})); });
+  } else if (how == "construct") {
+    if (get_rank() == 1) disappear(folder);
+    std::ofstream(folder + "/ready") << "yes";
+    text = error_of([&net] { DistributedDataParallel second(net); });
+  } else if (how == "save" || how == "load") {
+    Checkpoints checkpoints({.folder = folder + "/snapshots"});
+    checkpoints.save(*net, nullptr, 1);
+    if (get_rank() == 1) disappear(folder);
+    std::ofstream(folder + "/ready") << "yes";
+    text = error_of([&] {
+      if (how == "save") checkpoints.save(*net, nullptr, 2);
+      if (how == "load") checkpoints.load(*net, nullptr);
+    });
   } else if (how == "timeout") {
     if (get_rank() == 1) {
       // Rank 0 may have failed to connect.

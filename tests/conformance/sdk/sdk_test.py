@@ -51,8 +51,17 @@ class Collectives(Compare):
 
     def test_detailed_debugging_works_in_mixed_jobs(self):
         more = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
-        expected = run_tables(RANKS, "pp", "collectives")
-        self.same(run_tables(RANKS, "cp", "collectives", more=more), expected)
+        for test in ("collectives", "complex"):
+            with self.subTest(test):
+                expected = run_tables(RANKS, "pp", test)
+                self.same(run_tables(RANKS, "cp", test, more=more), expected)
+
+    def test_complex_tensors(self):
+        expected = run_tables(RANKS, "ppp", "complex")
+        self.assertGreater(len(expected[0]), 22)
+        for kinds in ("ccc", "cpc", "pcp"):
+            with self.subTest(kinds):
+                self.same(run_tables(RANKS, kinds, "complex"), expected)
 
 
 class Ddp(Compare):
@@ -81,6 +90,14 @@ class Ddp(Compare):
         for kinds in ("cp", "pc"):
             with self.subTest(kinds):
                 self.same(run_tables(RANKS, kinds, "ddp", "default"), expected)
+
+    def test_layers_that_are_registered_twice(self):
+        # Each rank starts with other weights, and must take rank 0's, in either language.
+        expected = run_tables(RANKS, "pp", "ddp_tied")
+        self.assertTrue(torch.equal(expected[0]["end.second.weight"], expected[1]["end.first.weight"]))
+        for kinds in ("cc", "cp", "pc"):
+            with self.subTest(kinds):
+                self.same(run_tables(RANKS, kinds, "ddp_tied"), expected)
 
 
 class Sampler(unittest.TestCase):

@@ -205,6 +205,79 @@ def run_extra(variant):
     return table
 
 
+def complex_mine(rank=None):
+    rank = dist.get_rank() if rank is None else rank
+    return torch.complex(torch.arange(6.0).reshape(2, 3) + 10.0 * (rank + 1), 1.0 - torch.arange(6.0).reshape(2, 3) - rank)
+
+
+def run_complex(variant):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    last = size - 1
+    table = {}
+    for name, tensor in (
+        ("plain", complex_mine()), ("double", complex_mine().to(torch.complex128)),
+        ("turned", complex_mine().t()), ("scalar", complex_mine()[1, 1].clone()),
+        ("empty", complex_mine()[:0]),
+    ):
+        dist.all_reduce(tensor)
+        table[f"all_reduce_{name}"] = tensor.contiguous()
+    tensor = complex_mine()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    table["average"] = tensor
+    tensor = complex_mine()
+    dist.all_reduce(tensor, async_op=True).wait()
+    table["all_reduce_async"] = tensor
+    for name in ("PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"):
+        try:
+            dist.all_reduce(complex_mine(), getattr(dist.ReduceOp, name))
+        except ValueError:
+            table[f"refused_{name}"] = torch.tensor(True)
+    tensor = complex_mine()
+    dist.reduce(tensor, 1)
+    if rank == 1:
+        table["reduce"] = tensor
+    tensor = torch.zeros_like(complex_mine())
+    dist.reduce_scatter(tensor, [complex_mine() * (i + 1) for i in range(size)])
+    table["reduce_scatter"] = tensor
+    tensor = complex_mine()
+    dist.broadcast(tensor, 1)
+    table["broadcast"] = tensor
+    for name, tensor in (("all_gather", complex_mine()), ("all_gather_negated", torch._neg_view(complex_mine())),
+                         ("all_gather_real_negated", torch._neg_view(mine()))):
+        parts = [torch.empty_like(tensor) for _ in range(size)]
+        dist.all_gather(parts, tensor)
+        table[name] = torch.stack(parts)
+    tensor = torch.zeros(2 * size, 3, dtype=torch.complex64)
+    dist.all_gather_into_tensor(tensor, complex_mine())
+    table["all_gather_into_tensor"] = tensor
+    tensor = torch.zeros_like(complex_mine())
+    dist.scatter(tensor, [complex_mine() * (i + 1) for i in range(size)] if rank == 1 else None, src=1)
+    table["scatter"] = tensor
+    outputs = [torch.zeros_like(complex_mine()) for _ in range(size)]
+    dist.all_to_all(outputs, [complex_mine() * (i + 1) for i in range(size)])
+    table["all_to_all"] = torch.stack(outputs)
+    tensor = torch.zeros(size, 2, dtype=torch.complex64)
+    dist.all_to_all_single(tensor, complex_mine().reshape(3, 2)[:size])
+    table["all_to_all_single"] = tensor
+    if rank == 0:
+        dist.send(complex_mine(), last)
+        dist.send(complex_mine(), last)
+    if rank == last:
+        tensor = torch.zeros_like(complex_mine())
+        dist.recv(tensor, 0)
+        table["recv"] = tensor
+        pairs = torch.zeros(2, 3, 2)
+        dist.recv(pairs)
+        table["recv_pairs"] = pairs
+    dist.barrier()
+    try:
+        parts = [torch.empty_like(complex_mine()) for _ in range(size)] if rank == 0 else None
+        dist.gather(complex_mine(), parts, dst=0)
+    except RuntimeError as error:
+        table["gather_refused"] = torch.tensor("Invalid scalar type" in str(error))
+    return table
+
+
 class Point:
     def __init__(self):
         self.x = 1
@@ -291,11 +364,41 @@ def run_ddp(variant):
     return table
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = self.first
+        self.norm = nn.BatchNorm1d(8)
+        self.other_norm = self.norm
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.other_norm(self.second(torch.relu(self.norm(self.first(x))))))
+
+
+def run_ddp_tied(variant):
+    torch.manual_seed(1 + dist.get_rank())
+    net = Tied()
+    ddp = DistributedDataParallel(net)
+    table = {f"start.{name}": parameter.detach().clone()
+             for name, parameter in net.named_parameters(remove_duplicate=False)}
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    torch.manual_seed(100 + dist.get_rank())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        ddp(torch.randn(5, 8)).square().mean().backward()
+        optimizer.step()
+    for name, tensor in net.state_dict().items():
+        table[f"end.{name}"] = tensor
+    return table
+
+
 def main():
     test, variant, folder = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    table = {"collectives": run_collectives, "ddp": run_ddp, "extra": run_extra,
+    table = {"collectives": run_collectives, "ddp": run_ddp, "ddp_tied": run_ddp_tied, "extra": run_extra, "complex": run_complex,
              "foreign_objects": run_foreign_objects}[test](variant)
     torch.save(table, f"{folder}/{dist.get_rank()}.pt")
     dist.destroy_process_group()

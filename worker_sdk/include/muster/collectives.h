@@ -8,6 +8,10 @@
 // A function without "async" returns when the result may be used. On the CPU, the result is then
 // complete. On a GPU, the operation is then in order on the current stream, as in Python.
 //
+// Complex tensors are sent as pairs of real numbers, as in Python. Reductions of them are Sum and
+// Avg only: others throw Error. Gloo refuses gather() of complex tensors. A conjugated or negated
+// view may be sent. As the tensor for a result, it is an Error.
+//
 // All functions throw Error if this process is not a member of the group. An error that LibTorch or
 // Gloo finds (shapes, a timeout, a lost peer) is a c10::Error, whose text names the operation, the
 // group and the rank.

@@ -122,6 +122,11 @@ class DistributedDataParallelBase {
   };
   NoSync no_sync() { return NoSync(*this); }
 
+  /// Returns the module's parameters, each once, for an optimizer. LibTorch's module->parameters()
+  /// has those of a module that is registered twice (tied layers) twice, and an optimizer would
+  /// change them twice in each step. (Python: ddp.parameters().)
+  std::vector<torch::Tensor> parameters() const;
+
   /// Makes the gradients of all parameters undefined. With gradient_as_bucket_view, use this
   /// function: LibTorch's Optimizer::zero_grad() detaches the gradients first, which views do not
   /// allow. (Python: optimizer.zero_grad(set_to_none=True), which works with views, too.)

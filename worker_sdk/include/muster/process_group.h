@@ -83,7 +83,8 @@ struct ProcessGroupOptions {
 /// needs no store.
 ///
 /// Throws Error if the group exists already, if the backend is unknown or not in this build, if the
-/// environment is wrong, or if the store cannot be reached. (Python: init_process_group.)
+/// environment is wrong, or if the store cannot be reached, and c10::Error if a member does not
+/// come in time. (Python: init_process_group.)
 void init_process_group(const std::string& backend = "", const ProcessGroupOptions& options = {});
 
 /// Makes the GPU with the number of this process's local rank the current device, and returns it.
@@ -109,7 +110,7 @@ struct NewGroupOptions {
 /// Creates a group of some processes, which are given by their ranks in the job. ALL processes of
 /// the job must call it in the same order, members or not. A process that is not a member gets a
 /// handle with rank -1. The ranks are sorted first, as in Python. Throws Error if a rank is listed
-/// twice or does not exist. (Python: new_group.)
+/// twice or does not exist, and c10::Error if a member does not come in time. (Python: new_group.)
 ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options = {});
 
 /// The rank of this process in the job, and the number of processes. -1 before
