@@ -30,7 +30,9 @@ namespace http {
 /// The limits of HTTP clients.
 inline constexpr std::size_t kMaxConnections = 256;
 inline constexpr std::size_t kMaxConnectionsPerAddress = 128;
-inline constexpr std::size_t kMaxStreams = 128;  // Streams of server-sent events.
+/// Streams of server-sent events. Below kMaxConnectionsPerAddress: one address cannot use up its
+/// places with them.
+inline constexpr std::size_t kMaxStreams = 96;
 inline constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kMaxBodyBytes = std::size_t{4} << 10;
 inline constexpr std::size_t kMaxRequestsPerConnection = 1'000;

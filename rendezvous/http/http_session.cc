@@ -297,6 +297,9 @@ asio::awaitable<bool> Session::send(Reply reply, const Request& request, bool ke
   response.content_length(length);
   ++shared_->figures.requests[reply.status];
   stream_.expires_after(kRequestWithin);
+  std::optional<IdleConnections::Place> stalled;  // A stranger that does not read gives way, too.
+  if (!gate_.has_proven())
+    stalled.emplace(shared_->idle, gate_.peer(), [this] { stream_.cancel(); });
   const auto [ec, bytes] = co_await beast::http::async_write(stream_, response, kNoThrow);
   co_return !ec && keep;
 }

@@ -1,5 +1,5 @@
-// The HTTP connections of strangers that wait for a request. If there are too many connections, the
-// one that has waited longest gives its place to a new one.
+// The HTTP connections of strangers that wait for a request, or whose reply is not read. If there
+// are too many connections, the one that has waited longest gives its place to a new one.
 #pragma once
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_exchange.h"
 #include "rendezvous/net/token_ask.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 
@@ -42,6 +43,23 @@ std::string refusal_of(const NativeResult<NativeMessage>& answer) {
   const auto* welcome = std::get_if<NativeWelcome>(&*answer);
   if (welcome == nullptr) return "it does not answer hello as " + ours + " expects it";
   return difference(*welcome);
+}
+
+/// The texts of the host are printed, and may come from any node of the run.
+void make_printable(NativeMessage& message) {
+  const auto line = [](std::string& text) { text = terminal_line(text); };
+  if (auto* refused = std::get_if<NativeRefused>(&message)) line(refused->text);
+  if (auto* waiting = std::get_if<NativeWaiting>(&message)) line(waiting->text);
+  if (auto* refused = std::get_if<JoinRefused>(&message)) line(refused->text);
+  if (auto* rejoin = std::get_if<Rejoin>(&message)) line(rejoin->why);
+  if (auto* restart = std::get_if<RestartRound>(&message)) {
+    line(restart->what);
+    line(restart->who.addr);
+  }
+  if (auto* ended = std::get_if<RunEnded>(&message)) {
+    line(ended->why);
+    if (ended->who) line(ended->who->addr);
+  }
 }
 
 }  // namespace
@@ -96,7 +114,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
   if (reply.error) co_return classify_failure(*state, reply.error);
   const auto answer = decode_native_message(reply.json);
-  state->refusal = refusal_of(answer);
+  state->refusal = terminal_line(refusal_of(answer));
   if (!state->refusal.empty()) co_return HostKind::Refused;
   state->welcome = std::get<NativeWelcome>(*answer);
   if (reply.claim && !reply.claim->is_host(state->welcome.proof)) {
@@ -133,7 +151,8 @@ asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
     const error_code ec = co_await state->exchange.read_text(text);
     if (state->closed) co_return;
     if (ec) co_return lost(*state, ec.message());
-    const auto message = decode_native_message(text);
+    auto message = decode_native_message(text);
+    if (message) make_printable(*message);
     if (!message)
       co_return lost(*state,
                      "it sent what this muster does not understand: " + describe(message.error()));

@@ -9,6 +9,8 @@ namespace muster {
 namespace {
 
 constexpr int kKeepAlivesPerLease = 3;
+// A host with a shorter lease would make this node busy with keep-alives.
+constexpr Duration kShortestLease = std::chrono::milliseconds(100);
 constexpr Duration kPauseMost = std::chrono::seconds(2);
 constexpr Duration kProbeLeast = std::chrono::milliseconds(100);
 constexpr Duration kProbeMost = std::chrono::milliseconds(500);
@@ -73,7 +75,7 @@ void NativeParticipant::on(const Connected& event) {
 // The host's lease decides when a node is lost, whatever --rdzv-conf lease of this node says.
 void NativeParticipant::learn_lease() {
   const Duration own = options_.settings.lease;
-  lease_ = std::min(own, welcome_.lease.value_or(own));
+  lease_ = std::min(own, std::max(welcome_.lease.value_or(own), kShortestLease));
   if (!welcome_.lease || *welcome_.lease == own || std::exchange(lease_logged_, true)) return;
   // The difference is a warning only if the user has given a lease.
   print("the rendezvous at " + options_.host_text + " takes a node for lost after " +

@@ -82,6 +82,13 @@ std::string terminal_text(std::string_view text) {
   return out;
 }
 
+std::string terminal_line(std::string_view text) {
+  std::string out;
+  for (const char c : terminal_text(text))
+    c == '\n' ? out.append("\\x0a") : out.append(1, c);
+  return out;
+}
+
 std::size_t cut_character_bytes(std::string_view text) {
   for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(text.size(), 3); ++bytes) {
     const auto byte = static_cast<unsigned char>(text[text.size() - bytes]);

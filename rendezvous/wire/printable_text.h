@@ -18,6 +18,9 @@ std::string printable_text(std::string_view text, std::size_t most = kMaxLoggedT
 /// feeds, tabs, quotes and backslashes stay. A carriage return becomes a line feed.
 std::string terminal_text(std::string_view text);
 
+/// As terminal_text(), for one line: line feeds become \x0a.
+std::string terminal_line(std::string_view text);
+
 /// The number of bytes at the end of `text` that begin a character whose other bytes may follow.
 std::size_t cut_character_bytes(std::string_view text);
 

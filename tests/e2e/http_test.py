@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests musterd --http: its answers while a real job fails and recovers, and the requests that it
 refuses."""
+import contextlib
 import http.client
 import json
 import select
@@ -337,6 +338,29 @@ class Refusals(HttpTest):
         for client in kept:
             client.close()
         wait_for(self.answers, "it to answer again")
+
+    def test_streams_of_one_address_do_not_shut_it_out(self):
+        for _ in range(140):
+            self.keep_connection(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(self.answers, "an answer beside the streams")
+
+    def test_strangers_that_do_not_read_shut_out_nobody(self):
+        for _ in range(140):
+            self.keep_connection(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        for _ in range(20):
+            self.assertTrue(self.answers())
+
+    def keep_connection(self, data):
+        """Sends as much of the data as is taken, and reads nothing."""
+        client = socket.socket()
+        self.addCleanup(client.close)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        client.settimeout(PATIENCE_S)
+        client.connect(("127.0.0.1", self.http_port))
+        client.setblocking(False)
+        with contextlib.suppress(OSError):
+            client.send(data)
 
     def answers(self):
         try:

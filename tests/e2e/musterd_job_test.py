@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Tests jobs that meet at musterd: the loss of any node, and of musterd."""
+import json
 import os
 import signal
 import socket
+import struct
 import sys
 import time
 
@@ -23,6 +25,30 @@ class JobTest(MusterdTest):
     def torch(self):
         if not have_torch():
             self.skipTest(f"there is no torch: {TORCH_PYTHON}")
+
+
+def native(message):
+    text = json.dumps(message).encode()
+    return b"m" + struct.pack("<Q", len(text)) + text
+
+
+class Strangers(JobTest):
+    def test_the_texts_of_a_node_steer_no_terminal_of_another_one(self):
+        spoil = "\x1b]0;x\x07\nW1126 forged"
+        run = {"min_nodes": 3, "max_nodes": 3, "max_restarts": 3, "scale_policy": "now",
+               "join_timeout_ns": 600 * 10**9, "last_call_timeout_ns": 30 * 10**9}
+        hello = {"type": "hello", "protocol_version": 1, "muster_version": "0", "run_id": "job", "resumes": True}
+        join = {"type": "join", "name": {"addr": spoil, "pid": 1, "local_id": 0}, "instance": "x", "run": run,
+                "local_world_size": 1, "role": "default", "protocol_version": 1, "muster_version": "0",
+                "last_round": -1, "spare": False, "hosts_rendezvous": False}
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as stranger:
+            stranger.sendall(native(hello) + native(join))
+            self.assertTrue(stranger.recv(1))
+            self.node("a", 3)
+            wait_for(lambda: "forged_1_0" in self.read("err.a") or "settings differ" in self.read("err.a"),
+                     "the stranger's name")
+        self.assertNotIn("\x1b", self.read("err.a"))
+        self.assertFalse([line for line in self.read("err.a").splitlines() if line.startswith("W1126 forged")])
 
 
 class Nodes(JobTest):

@@ -44,6 +44,7 @@ TEST_CASE("terminal text: lines stay lines, and nothing steers the terminal",
           "[unit][rendezvous]") {
   CHECK(terminal_text("a\tb\n\"c\\\n") == "a\tb\n\"c\\\n");
   CHECK(terminal_text("a\r\nb\rc") == "a\nb\nc");
+  CHECK(terminal_line("a\r\nb\x1b") == R"(a\x0ab\x1b)");
   CHECK(terminal_text("\x1b[31mred\x07") == R"(\x1b[31mred\x07)");
   CHECK(terminal_text("\xc2\x9b"
                       "1m\xff") == R"(\xc2\x9b1m\xff)");
