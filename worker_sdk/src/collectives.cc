@@ -258,7 +258,7 @@ void all_to_all_single(torch::Tensor output, const torch::Tensor& input,
   });
 }
 
-Work isend(torch::Tensor tensor, int dst, const ProcessGroup& group, int tag) {
+Work isend(const torch::Tensor& tensor, int dst, const ProcessGroup& group, int tag) {
   const int peer = peer_rank("send", dst, group);
   std::vector<torch::Tensor> tensors{as_real(resolved(tensor))};
   auto work =
@@ -275,8 +275,8 @@ Work irecv(torch::Tensor tensor, int src, const ProcessGroup& group, int tag) {
   return pending("recv", std::move(work), std::move(tensor), group);
 }
 
-void send(torch::Tensor tensor, int dst, const ProcessGroup& group, int tag) {
-  isend(std::move(tensor), dst, group, tag).wait();
+void send(const torch::Tensor& tensor, int dst, const ProcessGroup& group, int tag) {
+  isend(tensor, dst, group, tag).wait();
 }
 
 int recv(torch::Tensor tensor, int src, const ProcessGroup& group, int tag) {

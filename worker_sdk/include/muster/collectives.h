@@ -105,9 +105,9 @@ inline constexpr int kAnySource = -1;
 /// Sends a tensor from one member to another. Only these two members call it. Throws Error if the
 /// other member is this process itself. With Gloo, the tags must be equal. recv() returns the rank
 /// of the sender. (Python: send, recv, isend, irecv.)
-void send(torch::Tensor tensor, int dst, const ProcessGroup& group = {}, int tag = 0);
+void send(const torch::Tensor& tensor, int dst, const ProcessGroup& group = {}, int tag = 0);
 int recv(torch::Tensor tensor, int src = kAnySource, const ProcessGroup& group = {}, int tag = 0);
-Work isend(torch::Tensor tensor, int dst, const ProcessGroup& group = {}, int tag = 0);
+Work isend(const torch::Tensor& tensor, int dst, const ProcessGroup& group = {}, int tag = 0);
 Work irecv(torch::Tensor tensor, int src = kAnySource, const ProcessGroup& group = {}, int tag = 0);
 
 /// Returns when all members have called it. (Python: barrier.)
