@@ -50,6 +50,13 @@ struct RecordingTest : RunServiceTest {
     const auto answer = tell(client, NativeHello{kNativeProtocolVersion, "9.9", "job", true});
     REQUIRE(answer.close.empty());
   }
+  NodeJoined spare_joins(std::uint32_t client) {
+    hello_resumes(client);
+    NodeJoined spare = joining(client);
+    spare.spare = true;
+    tell(client, spare);
+    return spare;
+  }
   /// Clients 1 and 2 ask to join.
   void two_join() {
     for (const std::uint32_t client : {1, 2}) {

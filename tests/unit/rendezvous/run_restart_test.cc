@@ -33,10 +33,7 @@ TEST_CASE_METHOD(RecordingTest,
 TEST_CASE_METHOD(RecordingTest, "recording: a run is not ended because its spare is not back yet",
                  "[unit][rendezvous]") {
   two_recorded();
-  hello_resumes(3);
-  NodeJoined spare = joining(3);
-  spare.spare = true;
-  tell(3, spare);
+  const NodeJoined spare = spare_joins(3);
   tell(1, NodeFinished{{}, 0, true, {}});
   tell(2, WorkersFailed{{}, 0, "rank 1 exited with 1"});
   end_turn();
@@ -73,10 +70,7 @@ TEST_CASE_METHOD(RecordingTest,
                  "recording: a spare learns from any later host that its run has ended",
                  "[unit][rendezvous]") {
   two_recorded();
-  hello_resumes(3);
-  NodeJoined spare = joining(3);
-  spare.spare = true;
-  tell(3, spare);
+  NodeJoined spare = spare_joins(3);
   const bool is_lost = GENERATE(false, true);
   if (is_lost) {
     service->gone({3}, at());
