@@ -14,9 +14,8 @@ constexpr std::string_view kClosing =
     "overrides the variable, and the variable overrides the default; an empty variable counts as "
     "not set. Names of several words may also be written with underscores, and torchrun's may be "
     "cut short where that is unambiguous. Everything behind training_script is the script's own. "
-    "Exit status: 0 when all workers succeed, 1 when one fails for good or a value is wrong, 2 "
-    "when "
-    "the command line cannot be read; --exit-code=propagate passes on a worker's status.";
+    "Exit status: 0 when all workers succeed, 1 when one fails for good or a value is wrong, "
+    "2 when the command line cannot be read; --exit-code=propagate passes on a worker's status.";
 
 void append_explained(std::string& out, const Option& option) {
   out.append("  ").append(option_head(option)).append("\t").append(option.help);

@@ -103,11 +103,7 @@ NodeFacts in_time(NodeFacts facts) {
 }
 
 int print(const std::string& text) {
-  const auto error = write_to_stdout(text);
-  if (!error) return 0;
-  if (error != boost::system::errc::broken_pipe)
-    std::fprintf(stderr, "muster: the output cannot be written: %s\n", error.message().c_str());
-  return kFailureExit;
+  return print_all("muster", text);
 }
 
 // Finds share/muster/python/ beside bin/: a build folder and an installation have the same layout.

@@ -164,8 +164,7 @@ void check_endpoint(const EndpointFacts& facts, Checks& checks) {
     check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
     check.remedy =
         facts.refused ? "musterd is reached, but refuses the question: do what it says there, or "
-                        "give another "
-                        "--endpoint"
+                        "give another --endpoint"
                       : "is the host up, does the program listen, and does a firewall let the port "
                         "through? Check from this machine with: nc -vz HOST PORT";
   } else if (facts.connect_ms > kSlowConnectMs) {

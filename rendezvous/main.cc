@@ -304,11 +304,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
 
 // Returns the exit code.
 int print(const std::string& text) {
-  const auto error = write_to_stdout(text);
-  if (!error) return EXIT_SUCCESS;
-  if (error != boost::system::errc::broken_pipe)
-    std::fprintf(stderr, "musterd: the output cannot be written: %s\n", error.message().c_str());
-  return kExitFailure;
+  return print_all("musterd", text);
 }
 
 int run(int argc, char** argv) {

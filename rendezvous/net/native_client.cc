@@ -152,10 +152,10 @@ asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
     if (state->closed) co_return;
     if (ec) co_return lost(*state, ec.message());
     auto message = decode_native_message(text);
-    if (message) make_printable(*message);
     if (!message)
       co_return lost(*state,
                      "it sent what this muster does not understand: " + describe(message.error()));
+    make_printable(*message);
     // A copy is called, because the handler may close this client, which destroys the handlers.
     const auto on_message = state->handlers.on_message;
     on_message(*message);

@@ -20,4 +20,15 @@ inline boost::system::error_code write_to_stdout(std::string_view text) {
   return std::fflush(stdout) == 0 ? boost::system::error_code() : from_errno(errno);
 }
 
+/// Writes `text`, and complains on stderr in the name of `program` if it is lost, unless the reader
+/// is gone. Returns the exit status for that: 0 or 1.
+inline int print_all(const char* program, std::string_view text) {
+  const auto error = write_to_stdout(text);
+  if (!error) return 0;
+  if (error != boost::system::errc::broken_pipe)
+    std::fprintf(stderr, "%s: the output cannot be written: %s\n", program,
+                 error.message().c_str());
+  return 1;
+}
+
 }  // namespace muster
