@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "rendezvous/core/check.h"
@@ -75,11 +76,10 @@ bool StoreTable::has(std::string_view key) const {
   return stored(key) != nullptr;
 }
 
-std::vector<std::string> StoreTable::keys_below(std::string_view prefix) const {
-  std::vector<std::string> keys;
-  for (auto at = map_.lower_bound(prefix); at != map_.end() && at->first.starts_with(prefix); ++at)
-    if (at->second.value) keys.push_back(at->first);
-  return keys;
+void StoreTable::delete_below(std::string_view prefix,
+                              const std::function<bool(std::string_view)>& wanted) {
+  for (auto at = map_.lower_bound(prefix); at != map_.end() && at->first.starts_with(prefix);)
+    at = at->second.value && wanted(at->first) ? delete_value(at) : std::next(at);
 }
 
 Reply StoreTable::apply(ConnectionId from, const Request& request) {
@@ -174,10 +174,18 @@ StoreTable::Map::iterator StoreTable::find_or_make(std::string_view key) {
   return map_.emplace_hint(place, std::string(key), Entry{});
 }
 
-void StoreTable::erase_if_unused(Map::iterator entry) {
-  if (entry->second.present() || entry->second.oldest != nullptr) return;
+StoreTable::Map::iterator StoreTable::delete_value(Map::iterator entry) {
+  account_.kept -= footprint(entry->second.value);
+  entry->second.value.reset();
+  --values_;
+  list_bytes_ -= kListedBytes + entry->first.size();
+  return erase_if_unused(entry);
+}
+
+StoreTable::Map::iterator StoreTable::erase_if_unused(Map::iterator entry) {
+  if (entry->second.present() || entry->second.oldest != nullptr) return std::next(entry);
   bytes_ -= entry_cost(entry->first);
-  map_.erase(entry);
+  return map_.erase(entry);
 }
 
 void StoreTable::store(Map::iterator entry, SharedBytes value) {
@@ -292,11 +300,7 @@ Reply StoreTable::multi_get(const Request& request) const {
 Reply StoreTable::delete_key(std::string_view key) {
   const auto found = map_.find(key);
   if (found == map_.end() || !found->second.value) return Number{0};
-  account_.kept -= footprint(found->second.value);
-  found->second.value.reset();
-  --values_;
-  list_bytes_ -= kListedBytes + key.size();
-  erase_if_unused(found);
+  delete_value(found);
   return Number{1};
 }
 

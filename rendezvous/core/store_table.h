@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -36,14 +37,16 @@ class StoreTable {
   /// The clients whose waits the last apply() has ended, in the order in which the waits began. The
   /// caller must send kStopWaiting to each, before the reply to the request itself.
   std::span<const ConnectionId> released() const { return released_; }
-  /// The client is gone: ends its wait.
+  /// The client is gone, and is released no more. The cost does not depend on the size of its wait.
+  void abandon(ConnectionId client);
+  /// The client is gone: ends its wait, and frees the memory.
   void disconnect(ConnectionId client);
   /// Removes all keys, queues and waits; releases no client.
   void clear();
 
   bool has(std::string_view key) const;
-  /// The keys that have a value and begin with `prefix`, in order.
-  std::vector<std::string> keys_below(std::string_view prefix) const;
+  /// Deletes the keys that begin with `prefix` and that `wanted` accepts, as DELETE_KEY would.
+  void delete_below(std::string_view prefix, const std::function<bool(std::string_view)>& wanted);
   std::size_t num_keys() const { return values_; }
   /// Memory of names, queues and waits, and of all blocks of bytes in account().
   std::size_t bytes() const { return bytes_ + account_.blocks; }
@@ -56,11 +59,16 @@ class StoreTable {
   std::size_t list_bytes() const { return list_bytes_; }
   /// Names in the table, including names that only waits refer to: LIST_KEYS visits each.
   std::size_t num_names() const { return map_.size(); }
-  /// The number of waiting clients that were visited so far: a measure of work.
+  /// The number of places in waits that were visited so far: a measure of work.
   std::uint64_t waiters_seen() const { return waiters_seen_; }
   std::size_t waiting() const { return waiting_; }  // Clients.
   bool is_waiting(ConnectionId client) const {
-    return client.value < waits_.size() && waits_[client.value].remaining > 0;
+    return client.value < waits_.size() && waits_[client.value].remaining > 0 &&
+           !waits_[client.value].abandoned;
+  }
+  /// The number of places in its wait that disconnect() has to visit.
+  std::size_t wait_size(ConnectionId client) const {
+    return client.value < waits_.size() ? waits_[client.value].items.size() : 0;
   }
 
  private:
@@ -88,6 +96,7 @@ class StoreTable {
     std::vector<WaitItem> items;  // Not resized while any item is linked.
     std::size_t remaining = 0;    // The linked items: names that have had no value yet.
     std::size_t missing = 0;      // The linked items whose names have no queue now, either.
+    bool abandoned = false;       // Its client is gone.
   };
 
   Reply set(std::string_view key, std::string_view value, ByteBuffer* buffer);
@@ -116,7 +125,9 @@ class StoreTable {
   const SharedBytes* stored(std::string_view key) const;
   void store(Map::iterator entry, SharedBytes value);
   void store_number(Map::iterator entry, std::int64_t number);
-  void erase_if_unused(Map::iterator entry);
+  /// Both return the place after the entry.
+  Map::iterator delete_value(Map::iterator entry);
+  Map::iterator erase_if_unused(Map::iterator entry);
 
   Wait& make_wait(ConnectionId who, std::size_t items);
   void link(Wait& wait, Map::iterator entry, ConnectionId who);
@@ -125,6 +136,7 @@ class StoreTable {
   void release_all(Map::iterator entry);
   void release_one(Map::iterator entry);
   void release(ConnectionId who);
+  static bool may_release(const Wait& wait) { return wait.missing == 0 && !wait.abandoned; }
   void queue_appeared(Entry& entry);
   void queue_vanished(Entry& entry);
 

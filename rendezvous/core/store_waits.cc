@@ -91,19 +91,27 @@ void StoreTable::unlink(WaitItem& item) {
   bytes_ -= sizeof(WaitItem);
   Wait& wait = waits_[item.who.value];
   if (!entry.queue) --wait.missing;
-  if (--wait.remaining == 0) --waiting_;
+  if (--wait.remaining == 0 && !wait.abandoned) --waiting_;
 }
 
 void StoreTable::end_wait(ConnectionId who) {
   if (who.value >= waits_.size()) return;
   Wait& wait = waits_[who.value];
+  waiters_seen_ += wait.items.size();
   for (WaitItem& item : wait.items) {
     if (!item.linked) continue;
     unlink(item);
     erase_if_unused(item.entry);
   }
   wait.items.clear();
+  wait.abandoned = false;
   if (wait.items.capacity() > kItemsKept) wait.items = {};
+}
+
+void StoreTable::abandon(ConnectionId who) {
+  if (wait_size(who) <= kItemsKept) return end_wait(who);
+  if (is_waiting(who)) --waiting_;
+  waits_[who.value].abandoned = true;
 }
 
 void StoreTable::release(ConnectionId who) {
@@ -118,7 +126,7 @@ void StoreTable::release_all(Map::iterator entry) {
     const ConnectionId who = item->who;
     ++waiters_seen_;
     unlink(*item);
-    if (waits_[who.value].missing == 0) release(who);
+    if (may_release(waits_[who.value])) release(who);
   }
 }
 
@@ -126,7 +134,7 @@ void StoreTable::release_all(Map::iterator entry) {
 void StoreTable::release_one(Map::iterator entry) {
   for (WaitItem* item = entry->second.oldest; item != nullptr; item = item->newer) {
     ++waiters_seen_;
-    if (waits_[item->who.value].missing == 0) return release(item->who);
+    if (may_release(waits_[item->who.value])) return release(item->who);
   }
 }
 

@@ -99,6 +99,16 @@ Connection::~Connection() {
   if (account_ != nullptr) shared_.accounts.leave(*account_);
 }
 
+void Connection::leave() {
+  leave_runs();
+  abandon_store();
+  fd_ = {};
+}
+
+std::int64_t Connection::work_left() const {
+  return kNameWork * static_cast<std::int64_t>(shared_.table.wait_size(id_));
+}
+
 void Connection::on_readable() {
   if (paused_ || yielded_ || ended_) return;
   const std::size_t missing = input_.empty() || held_ ? 0 : decoder_.wanted() - input_.size();
@@ -409,7 +419,7 @@ void Connection::end(bool by_reset) {
     reason_ = cause_ = "the client left in the middle of a request";
   else if (reason_.empty() && shared_.table.is_waiting(id_))
     reason_ = cause_ = "the client left while it was waiting";
-  disconnect_store();
+  abandon_store();
   leave_runs();
   input_.clear();
   count_input();
@@ -422,7 +432,7 @@ void Connection::refuse(std::string reason, std::string_view cause) {
   ended_ = true;
   reason_ = std::move(reason);
   cause_ = cause;
-  disconnect_store();
+  abandon_store();
   leave_runs();
 }
 

@@ -48,12 +48,20 @@ struct ConnectionShared {
   /// Does the same as table.apply(), and counts the change in the account of the run that the
   /// request's first key belongs to.
   Reply apply(ConnectionId from, const Request& request);
-  /// Does the same as table.disconnect(). `waits_for_run`: the run whose keys the client waits for.
-  /// Empty: it waits for no run's keys.
+  /// Do the same as table.abandon() and table.disconnect(). `waits_for_run`: the run whose keys the
+  /// client waits for. Empty: it waits for no run's keys.
+  void abandon(ConnectionId client, std::string_view waits_for_run);
   void disconnect(ConnectionId client, std::string_view waits_for_run);
+  /// Deletes the keys below `prefix` that `wanted` accepts, and counts that for `run`.
+  void delete_below(std::string_view prefix, std::string_view run,
+                    const std::function<bool(std::string_view)>& wanted);
 
   /// The memory of unread replies, including values that only these replies still hold.
   std::size_t unread_bytes() const { return queued_bytes + table.account().only_unread(); }
+
+  /// Calls `change`, and counts in the account of `run` what it changes in the store.
+  template <typename Change>
+  void count(std::string_view run, const Change& change);
 
   CodecLimits codec;
   StoreTable table;
@@ -157,6 +165,12 @@ class Connection {
   OwnedFd release_socket();
   void become_secure(TlsConnection secure);
 
+  /// Leaves its runs and closes the socket. Only its wait in the store is left, until it is
+  /// destroyed.
+  void leave();
+  /// The work that its destructor has to do, in the units of kSliceWork.
+  std::int64_t work_left() const;
+
   int fd() const { return fd_.get(); }
   ConnectionId id() const { return id_; }
   std::string peer() const { return to_text(peer_); }
@@ -204,6 +218,7 @@ class Connection {
   bool stays_in_run(const Request& request);
   bool enter_run(std::string_view run);
   bool fits_in_run(const Request& request);
+  void abandon_store() { shared_.abandon(id_, waits_for_run_); }
   void disconnect_store() { shared_.disconnect(id_, std::exchange(waits_for_run_, {})); }
   void serve_run_message(std::string_view json);
   void serve_reach(std::string_view json);

@@ -275,24 +275,33 @@ bool Connection::fits_in_run(const Request& request) {
   return false;
 }
 
-Reply ConnectionShared::apply(ConnectionId from, const Request& request) {
-  const std::string_view run = run_of_request(request);
-  if (run.empty()) return table.apply(from, request);
+template <typename Change>
+void ConnectionShared::count(std::string_view run, const Change& change) {
   const auto names = static_cast<std::ptrdiff_t>(table.num_names());
   const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
-  Reply reply = table.apply(from, request);
+  change();
+  if (run.empty()) return;
   accounts.count_stored(run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
                         static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+}
+
+Reply ConnectionShared::apply(ConnectionId from, const Request& request) {
+  Reply reply;
+  count(run_of_request(request), [&] { reply = table.apply(from, request); });
   return reply;
 }
 
+void ConnectionShared::abandon(ConnectionId client, std::string_view waits_for_run) {
+  count(waits_for_run, [&] { table.abandon(client); });
+}
+
 void ConnectionShared::disconnect(ConnectionId client, std::string_view waits_for_run) {
-  const auto names = static_cast<std::ptrdiff_t>(table.num_names());
-  const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
-  table.disconnect(client);
-  if (waits_for_run.empty()) return;
-  accounts.count_stored(waits_for_run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
-                        static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
+  count(waits_for_run, [&] { table.disconnect(client); });
+}
+
+void ConnectionShared::delete_below(std::string_view prefix, std::string_view run,
+                                    const std::function<bool(std::string_view)>& wanted) {
+  count(run, [&] { table.delete_below(prefix, wanted); });
 }
 
 /// Whether all keys of the request belong to no run, or to the one run that this client began with.

@@ -56,9 +56,9 @@ void apply(ConnectionShared& shared, const Request& request) {
 }
 
 void forget_keys(const ForgetRun& forget, ConnectionShared& shared) {
-  for (const std::string& key : shared.table.keys_below(forget.state_key + "."))
-    if (is_round_key(key, forget.state_key) && !shared.runs->has_state(key))
-      apply(shared, {.query = Query::DeleteKey, .key = key});
+  shared.delete_below(forget.state_key + ".", forget.state_key, [&](std::string_view key) {
+    return is_round_key(key, forget.state_key) && !shared.runs->has_state(key);
+  });
   if (forget.with_state) apply(shared, {.query = Query::DeleteKey, .key = forget.state_key});
 }
 

@@ -77,7 +77,7 @@ void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant n
   begin_turn();
   for (const epoll_event& event : events)
     if (set_.is_open()) guard(connection_at(event.data.u64), [&] { on_event(event); });
-  if (!resume_.empty() && set_.is_open()) resume_yielded();
+  if (has_work_left() && set_.is_open()) continue_work();
   if (set_.is_open()) apply_pending_effects();
   record_runs();
 }
@@ -95,8 +95,17 @@ void StoreServer::Impl::end_slice() {
   shared_.turn_work -= slice_begun_ - shared_.slice_work;
 }
 
-/// Continues to serve the connections that have yielded, one slice each, while the turn lasts.
-/// Before the next turn, new events of other connections are handled.
+/// Continues what earlier turns have left, while this turn lasts. Before the next turn, new events
+/// of other connections are handled.
+void StoreServer::Impl::continue_work() {
+  // However many events there are, they leave some work for this.
+  shared_.turn_work = std::max(shared_.turn_work, 2 * kSliceWork);
+  finish_leaving(shared_.turn_work / 2);
+  resume_yielded();
+  if (has_work_left()) resume_later();
+}
+
+/// Continues to serve the connections that have yielded, one slice each.
 void StoreServer::Impl::resume_yielded() {
   while (!resume_.empty() && shared_.turn_work > 0) {
     const ConnectionId id = resume_.front();
@@ -112,7 +121,18 @@ void StoreServer::Impl::resume_yielded() {
       finish_event();
     });
   }
-  if (!resume_.empty()) resume_later();
+}
+
+/// Destroys closed connections, as long as more than `reserved` of the turn's work is left. Each
+/// may have waited for so many keys that the loop would stand still if all of them were destroyed
+/// at once.
+void StoreServer::Impl::finish_leaving(std::int64_t reserved) {
+  while (!leaving_.empty() && shared_.turn_work > reserved) {
+    const std::unique_ptr<Connection> left = std::move(leaving_.front());
+    leaving_.pop_front();
+    shared_.turn_work -= left->work_left();
+    free_slots_.push_back(left->id().value);
+  }
 }
 
 void StoreServer::Impl::resume_later() {
@@ -122,10 +142,10 @@ void StoreServer::Impl::resume_later() {
     self->resume_posted_ = false;
     if (!self->set_.is_open() || !self->may_serve()) return;
     self->set_.poll(self->serve_);  // Handles new events of other connections first.
-    if (!self->set_.is_open() || self->resume_.empty() || self->resume_posted_) return;
+    if (!self->set_.is_open() || !self->has_work_left() || self->resume_posted_) return;
     self->read_clock();
     self->begin_turn();
-    self->resume_yielded();
+    self->continue_work();
     self->record_runs();
   });
 }
@@ -286,10 +306,12 @@ void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
     shared_.accounts.count_queued(*std::exchange(slot.account, nullptr), slot.unread_bytes, 0);
   slot.unread_bytes = slot.unread_memory = 0;
   if (const auto of_peer = open_of_.find(peer); --of_peer->second == 0) open_of_.erase(of_peer);
-  free_slots_.push_back(connection.id().value);
-  slot.connection.reset();
   slot.generation = (slot.generation + 1) % kGenerations;
   --open_;
+  connection.leave();
+  leaving_.push_back(std::move(slot.connection));
+  finish_leaving(0);
+  if (!leaving_.empty()) resume_later();
   if (accept_again_) resume_accepting();  // A descriptor is free again.
 }
 
@@ -419,6 +441,8 @@ void StoreServer::Impl::close_all() {
   shared_.table.clear();
   for (Slot& slot : slots_)
     if (slot.connection) close(slot, {});
+  begin_turn();
+  finish_leaving(0);  // The table is empty, so nothing of their waits is left.
   shared_.accounts.clear();
 }
 

@@ -92,8 +92,11 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   void begin_turn();
   void begin_slice();
   void end_slice();
+  void continue_work();
+  bool has_work_left() const { return !resume_.empty() || !leaving_.empty(); }
   void resume_yielded();
   void resume_later();
+  void finish_leaving(std::int64_t reserved);
   void accept_from(std::size_t listener);
   void admit(OwnedFd fd, const boost::asio::ip::tcp::endpoint& peer);
   bool begin_tls(Slot& slot);
@@ -155,6 +158,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
   std::function<void()> drained_;
   std::map<boost::asio::ip::address, std::size_t> open_of_;  // The connections of each address.
   std::deque<ConnectionId> resume_;  // The connections that have yielded, in order.
+  // Closed connections whose waits are still in the store. Their numbers are in use until then.
+  std::deque<std::unique_ptr<Connection>> leaving_;
   std::set<std::pair<std::size_t, std::uint32_t>> unread_;  // Unread bytes, and the connection.
   bool resume_posted_ = false;
   bool run_has_too_much_ = false;  // A run has too many unread replies: they must be checked.

@@ -114,6 +114,14 @@ class RunningServer {
   StoreServerStats stats() {
     return on_loop([this] { return server_->stats(); });
   }
+  /// Calls `work` while the server's loop stands still.
+  template <typename Work>
+  void while_stopped(Work work) {
+    std::promise<void> done;
+    asio::post(loop_, [end = done.get_future().share()] { end.wait(); });
+    work();
+    done.set_value();
+  }
   /// Checks until `done` returns true, for a limited time.
   template <typename Done>
   bool until(Done done) {

@@ -234,6 +234,34 @@ TEST_CASE("store server: clients that leave while they wait disturb nobody",
   CHECK(contains(server.stop(), gone + " reason=\"the client left while it was waiting\""));
 }
 
+TEST_CASE("store server: long waits of clients that leave at once are ended in more than one turn",
+          "[conformance][store]") {
+  RunningServer server;
+  std::vector<std::string> names;
+  for (int i = 0; i < 60'000; ++i)
+    names.push_back("/k" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const std::string long_wait = bytes_of({.query = Query::Wait, .keys = keys});
+  std::vector<std::unique_ptr<Client>> waiters;
+  for (int i = 0; i < 10; ++i) {
+    waiters.push_back(std::make_unique<Client>(server.port()));
+    waiters.back()->send(long_wait);
+  }
+  REQUIRE(server.until([](const StoreServerStats& stats) { return stats.waiting == 10; }));
+  const std::size_t before = server.stats().table_bytes;
+  server.while_stopped([&] { waiters.clear(); });
+  bool between = false;  // Whether others were served while some of the waits were still there.
+  REQUIRE(server.until([&](const StoreServerStats& stats) {
+    between |= stats.waiting == 0 && stats.table_bytes > names.size() && stats.table_bytes < before;
+    return stats.table_bytes < names.size();
+  }));
+  CHECK(between);
+  Client next(server.port());
+  next.send(long_wait + set_of(names.front(), "1"));
+  REQUIRE(next.alive());
+  CHECK(server.stats().waiting == 1);
+}
+
 TEST_CASE("store server: a cancelled wait and a SET that cross are both answered, in order",
           "[conformance][store]") {
   RunningServer server;

@@ -199,6 +199,52 @@ STORE_TEST("a client that leaves while it waits is on no list any more") {
   CHECK(table.is_waiting(ConnectionId{1}));
 }
 
+STORE_TEST("a client that was abandoned is released no more, and its wait can be ended later") {
+  std::vector<std::string> names;
+  for (int i = 0; i < 200; ++i)
+    names.push_back("k" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const std::size_t before = table.bytes();
+  for (const std::uint32_t who : {1, 2})
+    CHECK_FALSE(wait(who, keys));
+  table.abandon(ConnectionId{1});
+  table.abandon(ConnectionId{1});
+  CHECK_FALSE(table.is_waiting(ConnectionId{1}));
+  CHECK(table.waiting() == 1);
+  CHECK(table.wait_size(ConnectionId{1}) == names.size());
+  for (const std::string& name : names)
+    push(name, "v");  // The last one releases a client: the older one is gone.
+  CHECK(released() == Ids{2});
+  for (const std::string& name : names)
+    pop(name);
+  CHECK_FALSE(wait(2, keys));
+  for (const std::string& name : names)
+    set(name, "1");
+  CHECK(released() == Ids{2});
+  CHECK(table.waiting() == 0);
+  for (const std::string& name : names)
+    ask(99, {.query = Query::DeleteKey, .key = name});
+  table.disconnect(ConnectionId{1});
+  CHECK(table.wait_size(ConnectionId{1}) == 0);
+  CHECK(table.bytes() == before);
+  CHECK_FALSE(wait(1, {"a"}));  // Another client with the same number.
+  set("a", "1");
+  CHECK(released() == Ids{1});
+}
+
+STORE_TEST("the keys below a prefix are deleted as by DELETE_KEY") {
+  for (const char* key : {"a", "a.1", "a.2", "a.3", "b"})
+    set(key, "v");
+  push("a.queue", "v");
+  CHECK_FALSE(wait(1, {"a.0"}));
+  table.delete_below("a.", [](std::string_view key) { return key != "a.2"; });
+  CHECK(table.num_keys() == 3);
+  CHECK(check({"a", "a.2", "b", "a.queue"}));
+  CHECK_FALSE(table.has("a.1"));
+  CHECK_FALSE(table.has("a.3"));
+  CHECK(table.is_waiting(ConnectionId{1}));
+}
+
 STORE_TEST("a second WAIT takes the first one's place") {
   CHECK_FALSE(wait(1, {"a"}));
   CHECK_FALSE(wait(1, {"b"}));
