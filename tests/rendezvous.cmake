@@ -2,6 +2,7 @@
 # real torch.
 muster_add_tests(rendezvous_unit_tests unit
   SOURCES
+    unit/rendezvous/bounded_json_test.cc
     unit/rendezvous/c10d_codec_test.cc
     unit/rendezvous/json_integer_test.cc
     unit/rendezvous/limit_advice_test.cc

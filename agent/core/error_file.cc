@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/core/strict_json.h"
+#include "rendezvous/core/bounded_json.h"
 #include "rendezvous/core/json_integer.h"
 
 namespace muster {
@@ -17,24 +18,16 @@ using Json = nlohmann::ordered_json;  // Keeps the order of the keys.
 constexpr std::int64_t kFirstPlausibleSecond = 1'000'000'000;
 constexpr std::int64_t kLastPlausibleSecond = 9'999'999'999;
 
-std::optional<ErrorFileDefect> parse_json(std::string_view text, Json& json) {
-  bool too_deep = false;
-  // The parser stops at deep nesting, because nlohmann's dump() and copies are recursive.
-  const auto limit_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
-    if (depth <= kMaxErrorFileDepth) return true;
-    too_deep = true;
-    return false;
-  };
-  try {
-    json = Json::parse(text, limit_depth);
-    if (too_deep) return ErrorFileDefect::TooDeep;
-    return std::nullopt;
-  } catch (const Json::parse_error& error) {
-    // If the text ends too early, the parser reports a position one past the end.
-    return error.byte > text.size() ? ErrorFileDefect::Torn : ErrorFileDefect::NotJson;
-  } catch (const Json::exception&) {
-    return ErrorFileDefect::NotJson;
+ErrorFileDefect defect_of(const JsonDefect& defect) {
+  switch (defect.kind) {
+    case JsonDefect::Kind::TooManyValues:
+      return ErrorFileDefect::TooManyValues;
+    case JsonDefect::Kind::TooDeep:
+      return ErrorFileDefect::TooDeep;
+    case JsonDefect::Kind::NotJson:
+      break;
   }
+  return defect.cut_off ? ErrorFileDefect::Torn : ErrorFileDefect::NotJson;
 }
 
 // Writes into `json`, or returns the defect. (The function does not return a Result, because Json
@@ -42,10 +35,13 @@ std::optional<ErrorFileDefect> parse_json(std::string_view text, Json& json) {
 std::optional<ErrorFileDefect> parse(std::string_view text, Json& json) {
   if (text.size() > kMaxErrorFileBytes) return ErrorFileDefect::TooLarge;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return ErrorFileDefect::Empty;
-  const auto defect = parse_json(text, json);
-  if (!defect || *defect == ErrorFileDefect::TooDeep) return defect;
-  const std::string strict = strict_json(text);  // @record's writer is Python.
-  return strict == text ? defect : parse_json(strict, json);
+  constexpr JsonLimits kLimits{kMaxErrorFileValues, kMaxErrorFileDepth};
+  auto defect = parse_bounded_json(text, kLimits, json);
+  if (defect && defect->kind == JsonDefect::Kind::NotJson) {
+    const std::string strict = strict_json(text);  // @record's writer is Python.
+    if (strict != text) defect = parse_bounded_json(strict, kLimits, json);
+  }
+  return defect ? std::optional(defect_of(*defect)) : std::nullopt;
 }
 
 const Json* member(const Json& json, const char* name) {
@@ -115,6 +111,8 @@ std::string_view describe(ErrorFileDefect defect) {
       return "it is larger than 1 MiB";
     case ErrorFileDefect::TooDeep:
       return "its JSON nests too deep";
+    case ErrorFileDefect::TooManyValues:
+      return "its JSON has more than 10,000 values";
     case ErrorFileDefect::NoMessage:
       return "its JSON has no \"message\"";
   }

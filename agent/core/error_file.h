@@ -17,7 +17,9 @@ namespace muster {
 /// Larger files are not read: they cannot be error messages.
 inline constexpr std::size_t kMaxErrorFileBytes = 1 << 20;
 /// The maximum nesting of arrays and objects in the file.
-inline constexpr int kMaxErrorFileDepth = 32;
+inline constexpr std::size_t kMaxErrorFileDepth = 32;
+/// Values in the file, including objects and arrays.
+inline constexpr std::size_t kMaxErrorFileValues = 10'000;
 
 struct ErrorRecord {
   std::string message;                      // Usually one line: "ValueError: boom".
@@ -32,9 +34,10 @@ enum class ErrorFileDefect {
   Empty,
   Torn,  // Incomplete: its writer died, or the disk was full.
   NotJson,
-  TooLarge,   // More than kMaxErrorFileBytes.
-  TooDeep,    // Nested deeper than kMaxErrorFileDepth.
-  NoMessage,  // JSON, but not an object whose "message" is a text or an object.
+  TooLarge,       // More than kMaxErrorFileBytes.
+  TooDeep,        // Nested deeper than kMaxErrorFileDepth.
+  TooManyValues,  // More than kMaxErrorFileValues.
+  NoMessage,      // JSON, but not an object whose "message" is a text or an object.
 };
 
 std::string_view describe(ErrorFileDefect defect);

@@ -5,12 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/core/strict_json.h"
+#include "rendezvous/core/bounded_json.h"
 #include "rendezvous/core/json_integer.h"
 
 namespace muster {
 namespace {
 
 using nlohmann::json;
+
+// The messages of muster and torchrun are flat, and have at most four values.
+constexpr JsonLimits kLimits{.values = 64, .depth = 4};
 
 // JSON has no form for a name that is not UTF-8. Invalid bytes are replaced; the name is not
 // refused.
@@ -28,8 +32,9 @@ std::string encode_role_info(const RoleInfo& info) {
 
 boost::system::result<RoleInfo, RankMessageError> decode_role_info(std::string_view text) {
   // Python may have written a role that is not UTF-8.
-  const json message = json::parse(strict_json(text), nullptr, false);
-  if (!message.is_object()) return RankMessageError{"it is not a JSON object"};
+  json message;
+  if (parse_bounded_json(strict_json(text), kLimits, message) || !message.is_object())
+    return RankMessageError{"it is not a JSON object"};
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string()) return RankMessageError{"role is not a text"};
   const auto rank = message.find("rank");
@@ -51,8 +56,8 @@ std::string encode_assigned_ranks(const AssignedRanks& ranks) {
 
 boost::system::result<AssignedRanks, RankMessageError> decode_assigned_ranks(
     std::string_view text) {
-  const json message = json::parse(text, nullptr, false);
-  if (!message.is_array() || message.size() != 4)
+  json message;
+  if (parse_bounded_json(text, kLimits, message) || !message.is_array() || message.size() != 4)
     return RankMessageError{"it is not a JSON array of four numbers"};
   const auto base = integer_within(message[0], 0, kMaxWorldSize - 1);
   const auto world = integer_within(message[1], 1, kMaxWorldSize);

@@ -4,29 +4,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/bounded_json.h"
 #include "rendezvous/core/json_integer.h"
 
 namespace muster {
 namespace {
 
-constexpr int kMaxDepth = 4;        // A request is a flat object, so 1 would suffice.
-constexpr double kFarAheadS = 1e9;  // About thirty years: effectively never, without overflow.
-constexpr int kLargestSignal = 64;  // Linux.
+constexpr std::size_t kMaxValues = 256;  // A request has five.
+constexpr std::size_t kMaxDepth = 4;     // A request is a flat object, so 1 would suffice.
+constexpr double kFarAheadS = 1e9;       // About thirty years: effectively never, without overflow.
+constexpr int kLargestSignal = 64;       // Linux.
 
 // Writes into `object`; false if the line is not a JSON object. (The function does not return a
 // Result, because nlohmann::json converts implicitly from any type, errors included.)
 bool parse_object(std::string_view line, nlohmann::json& object) {
-  bool too_deep = false;
-  const auto limit_depth = [&too_deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    too_deep = too_deep || depth > kMaxDepth;
-    return !too_deep;
-  };
-  try {
-    object = nlohmann::json::parse(line, limit_depth);
-    return !too_deep && object.is_object();
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
+  return !parse_bounded_json(line, {kMaxValues, kMaxDepth}, object) && object.is_object();
 }
 
 std::optional<int> integer(const nlohmann::json& object, const char* name) {

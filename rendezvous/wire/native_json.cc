@@ -1,8 +1,8 @@
 #include "rendezvous/wire/native_json.h"
 
 #include <algorithm>
-#include <vector>
 
+#include "rendezvous/core/bounded_json.h"
 #include "rendezvous/core/json_integer.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -15,77 +15,23 @@ const Json& no_fields() {
   return none;
 }
 
-// Builds the value of a text, and stops where the text exceeds a limit.
-class BoundedBuilder : public nlohmann::json_sax<Json> {
- public:
-  explicit BoundedBuilder(Json& root) : root_(root) {}
-
-  const std::string& reason() const { return reason_; }
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(number_integer_t value) override { return add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // JSON text has no such values.
-  bool start_object(std::size_t) override { return begin_level(Json::object()); }
-  bool start_array(std::size_t) override { return begin_level(Json::array()); }
-  bool end_object() override { return end_level(); }
-  bool end_array() override { return end_level(); }
-  bool key(string_t& name) override {
-    member_ = &(*levels_.back())[std::move(name)];
-    return true;
+std::string reason_of(const JsonDefect& defect) {
+  switch (defect.kind) {
+    case JsonDefect::Kind::TooManyValues:
+      return "more than " + std::to_string(kMaxNativeValues) + " values";
+    case JsonDefect::Kind::TooDeep:
+      return "more than " + std::to_string(kMaxNativeDepth) + " levels";
+    case JsonDefect::Kind::NotJson:
+      break;
   }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    reason_ = "not JSON";
-    return false;
-  }
-
- private:
-  bool add(Json value) {
-    if (++values_ > kMaxNativeValues) {
-      reason_ = "more than " + std::to_string(kMaxNativeValues) + " values";
-      return false;
-    }
-    if (levels_.empty())
-      added_ = &(root_ = std::move(value));
-    else if (levels_.back()->is_array())
-      added_ = &levels_.back()->emplace_back(std::move(value));
-    else
-      added_ = &(*member_ = std::move(value));
-    return true;
-  }
-  bool begin_level(Json empty) {
-    if (levels_.size() == kMaxNativeDepth) {
-      reason_ = "more than " + std::to_string(kMaxNativeDepth) + " levels";
-      return false;
-    }
-    if (!add(std::move(empty))) return false;
-    levels_.push_back(added_);
-    return true;
-  }
-  bool end_level() {
-    levels_.pop_back();
-    return true;
-  }
-
-  Json& root_;
-  // The open objects and lists, the outermost first. Only the last one grows, so their addresses do
-  // not change.
-  std::vector<Json*> levels_;
-  Json* member_ = nullptr;  // The value of the last key in the innermost object.
-  Json* added_ = nullptr;
-  std::size_t values_ = 0;
-  std::string reason_;
-};
+  return "not JSON";
+}
 
 }  // namespace
 
 std::optional<NativeError> parse_json(std::string_view text, Json& value) {
-  BoundedBuilder builder(value);
-  if (!Json::sax_parse(text, &builder)) return NativeError{{}, builder.reason()};
-  return std::nullopt;
+  const auto defect = parse_bounded_json(text, {kMaxNativeValues, kMaxNativeDepth}, value);
+  return defect ? std::optional(NativeError{{}, reason_of(*defect)}) : std::nullopt;
 }
 
 void Fields::fail(const char* name, std::string reason) {

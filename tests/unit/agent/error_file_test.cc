@@ -96,9 +96,9 @@ TEST_CASE("error_file: why a file is unreadable has a name", "[unit][agent]") {
   CHECK(defect("null") == ErrorFileDefect::NoMessage);
   CHECK(defect("{\"message\": null}") == ErrorFileDefect::NoMessage);
   CHECK(defect("{\"message\": [1]}") == ErrorFileDefect::NoMessage);
-  for (const auto one :
-       {ErrorFileDefect::Empty, ErrorFileDefect::Torn, ErrorFileDefect::NotJson,
-        ErrorFileDefect::TooLarge, ErrorFileDefect::TooDeep, ErrorFileDefect::NoMessage})
+  for (const auto one : {ErrorFileDefect::Empty, ErrorFileDefect::Torn, ErrorFileDefect::NotJson,
+                         ErrorFileDefect::TooLarge, ErrorFileDefect::TooDeep,
+                         ErrorFileDefect::TooManyValues, ErrorFileDefect::NoMessage})
     CHECK_FALSE(describe(one).empty());
 }
 
@@ -118,14 +118,23 @@ TEST_CASE("error_file: size and depth have limits, which are reached", "[unit][a
   CHECK(read(head + padding + tail).message == padding);
   CHECK(defect(head + padding + "x" + tail) == ErrorFileDefect::TooLarge);
 
-  const auto nested = [](int depth) {
-    const auto n = static_cast<std::size_t>(depth);
+  const auto nested = [](std::size_t n) {
     return "{\"message\": \"m\", \"deep\": " + std::string(n, '[') + std::string(n, ']') + "}";
   };
   CHECK(read(nested(kMaxErrorFileDepth - 1)).message == "m");
   CHECK(defect(nested(kMaxErrorFileDepth + 1)) == ErrorFileDefect::TooDeep);
   CHECK(defect(nested(200'000)) == ErrorFileDefect::TooDeep);
   CHECK_FALSE(merge_error_file(nested(200'000), 1).has_value());
+
+  const auto list_of = [](std::size_t elements, const std::string& element) {
+    std::string list = R"({"message": "m", "list": [null)";
+    for (std::size_t i = 1; i < elements; ++i)
+      list += "," + element;
+    return list + "]}";
+  };
+  CHECK(read(list_of(kMaxErrorFileValues - 3, "0")).message == "m");
+  CHECK(defect(list_of(kMaxErrorFileValues - 2, "0")) == ErrorFileDefect::TooManyValues);
+  CHECK(defect(list_of(300'000, "{}")) == ErrorFileDefect::TooManyValues);
 }
 
 TEST_CASE("error_file: what is written is read again", "[unit][agent]") {
