@@ -109,12 +109,13 @@ bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end
   std::size_t whole = 0;
   for (;;) {
     if (whole == 0) whole = answer_bytes(bytes);
+    if (whole > kMaxAnswerBytes) return errno = EMSGSIZE, false;
     if (whole > 0 && bytes.size() >= whole) return true;
+    if (Clock::now() >= end) return errno = ETIMEDOUT, false;
     const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
     if (got == 0) return true;
     if (got > 0) {
       bytes.append(piece, static_cast<std::size_t>(got));
-      if (bytes.size() > kMaxAnswerBytes) return errno = EMSGSIZE, false;
     } else if (errno != EAGAIN || !wait_for(socket.fd(), POLLIN, end)) {
       return false;
     }

@@ -17,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/answer_json.h"
 #include "musterctl/interfaces.h"
 #include "musterctl/python_program.h"
 #include "musterctl/run_text.h"
@@ -63,7 +64,7 @@ void gather_clock(const Endpoint& musterd, const TokenCrypto* token, EndpointFac
     facts.refused = true;
     return;
   }
-  const auto json = nlohmann::json::parse(answer->body, nullptr, false);
+  const auto json = parse_json(answer->body);
   if (answer->status != 200 || !json.is_object() || !json.contains("at") ||
       !json["at"].is_string()) {
     facts.error = "what answers there is not musterd's HTTP (musterd --http)";

@@ -38,9 +38,10 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
 
 namespace {
 
-// The head of an answer in lower case, with its last line break; empty: it is not complete yet.
+// The head of an answer in lower case, with its last line break; empty: it is not complete yet, or
+// too large.
 std::string head_of(std::string_view bytes) {
-  const std::size_t end = bytes.find("\r\n\r\n");
+  const std::size_t end = bytes.substr(0, kMaxHeadBytes).find("\r\n\r\n");
   if (end == std::string_view::npos) return {};
   std::string head(bytes.substr(0, end + 2));
   std::transform(head.begin(), head.end(), head.begin(),
@@ -76,8 +77,8 @@ std::string nonce_of(const std::string& head) {
 
 std::size_t answer_bytes(std::string_view bytes) {
   const std::string head = head_of(bytes);
-  const auto body = head.empty() ? std::nullopt : body_bytes(head);
-  return body && *body <= kMaxAnswerBytes ? head.size() + 2 + *body : 0;
+  if (head.empty()) return bytes.size() > kMaxHeadBytes ? bytes.size() : 0;
+  return head.size() + 2 + std::min(body_bytes(head).value_or(0), kMaxAnswerBytes);
 }
 
 boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes) {

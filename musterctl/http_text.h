@@ -33,13 +33,17 @@ struct HttpAnswer {
   bool token_refused = false;  // With status 401: the request had a key or a proof of the token.
 };
 
+/// The limit for the head of an answer.
+inline constexpr std::size_t kMaxHeadBytes = std::size_t{64} << 10;
 /// The limit for a whole answer.
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 
 /// Encodes bytes for the path of a request.
 std::string percent_encoded(std::string_view text);
 
-/// The length of the whole answer, known once `bytes` has its whole head; 0: not known yet.
+/// The number of bytes to receive, known once `bytes` has its whole head; 0: not known yet. If the
+/// head does not give the length, only the head: parse_answer() then says that musterd is not
+/// there. More than kMaxAnswerBytes: the answer is too large.
 std::size_t answer_bytes(std::string_view bytes);
 /// Parses a whole answer. The error is a sentence.
 boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes);

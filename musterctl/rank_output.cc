@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/json_integer.h"
@@ -38,7 +39,7 @@ std::string without_line_feeds(std::string text) {
 }
 
 bool is_over(const std::string& run) {
-  const auto json = nlohmann::json::parse(run, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(run);
   const auto state = json.is_object() ? json.find("state") : json.end();
   return state != json.end() && (*state == "succeeded" || *state == "failed");
 }
@@ -46,7 +47,7 @@ bool is_over(const std::string& run) {
 // What the node has reported of the last lines of this rank's stderr, without line feeds at the
 // end. Only if the worker has ended the last round; otherwise empty.
 std::string reported_end(const std::string& run, const OutputRequest& request) {
-  const auto json = nlohmann::json::parse(run, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(run);
   if (!json.is_object() || !request.from_stderr) return {};
   const auto report = json.value("first_failure_report", nlohmann::json());
   if (!report.is_object()) return {};
@@ -197,7 +198,7 @@ boost::system::result<Piece, ClientError> parse_piece(std::string_view json) {
   ClientError strange{
       "the answer is not what musterd says: is it another version? `musterctl --version` and "
       "`musterd --version` tell"};
-  const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto object = parse_json(json);
   if (!object.is_object()) return strange;
   const auto number = [&]<typename Integer>(const char* name, Integer missing) {
     const auto found = object.find(name);
@@ -260,7 +261,7 @@ OutputEnd show_stacks(const Service& service, const std::string& run, int rank,
 }
 
 RanksAsked ranks_to_ask(const std::string& nodes) {
-  const auto json = nlohmann::json::parse(nodes, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(nodes);
   const auto list =
       json.is_object() ? json.value("nodes", nlohmann::json::array()) : nlohmann::json::array();
   std::vector<std::pair<int, int>> blocks;  // The first rank of each node, and how many it has.

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -19,6 +20,8 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxShownMissing = 16;
 constexpr std::size_t kMaxShownBytes = 2048;
+// A longer cell moves only the cells after it in its own row.
+constexpr std::size_t kMaxColumnWidth = 100;
 
 std::string number(const Json& value) {
   return value.is_number() ? value.dump() : "-";
@@ -318,12 +321,15 @@ std::string make_nodes(const Json& json) {
 template <typename Make>
 auto convert_json(std::string_view json, const Make& make)
     -> boost::system::result<decltype(make(Json())), TextError> {
+  TextError strange{
+      "the answer is not what musterd says: is it another version? `musterctl --version` and "
+      "`musterd --version` tell"};
+  const Json parsed = parse_json(json);
+  if (parsed.is_discarded()) return strange;
   try {
-    return {boost::system::in_place_value, make(Json::parse(json))};
+    return {boost::system::in_place_value, make(parsed)};
   } catch (const std::exception&) {
-    return TextError{
-        "the answer is not what musterd says: is it another version? `musterctl "
-        "--version` and `musterd --version` tell"};
+    return strange;
   }
 }
 
@@ -338,13 +344,14 @@ std::string table_text(const std::vector<Row>& rows) {
   for (const Row& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], std::min(row[i].size(), kMaxColumnWidth));
     }
   std::string lines;
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       lines += row[i];
-      if (i + 1 < row.size()) lines.append(widths[i] - row[i].size() + 2, ' ');
+      if (i + 1 < row.size())
+        lines.append(std::max(widths[i], row[i].size()) - row[i].size() + 2, ' ');
     }
     lines += "\n";
   }

@@ -7,9 +7,12 @@ import json
 import os
 import pathlib
 import pty
+import resource
+import socketserver
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 import urllib.parse
 
@@ -61,6 +64,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Endless(socketserver.ThreadingTCPServer):
+    """Sends the same bytes again and again, at most `most` times, whatever is asked."""
+    daemon_threads = True
+
+    def __init__(self, begin, again, most, pause_s=0.0):
+        self.begin, self.again, self.most, self.pause_s = begin, again, most, pause_s
+        super().__init__(("127.0.0.1", 0), EndlessHandler)
+
+
+class EndlessHandler(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(65536)  # The request. Unread bytes would reset the connection at its end.
+        try:
+            self.request.sendall(self.server.begin)
+            for _ in range(self.server.most):
+                self.request.sendall(self.server.again)
+                time.sleep(self.server.pause_s)
+        except OSError:
+            pass  # musterctl has ended.
+
+
 class Answers(unittest.TestCase):
     def setUp(self):
         self.model = Model()
@@ -71,6 +95,13 @@ class Answers(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.dir = pathlib.Path(folder.name)
+
+    def endless(self, *given):
+        server = Endless(*given)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.endpoint = f"127.0.0.1:{server.server_address[1]}"
 
     def environment(self):
         return {**os.environ, "MUSTER_ENDPOINT": self.endpoint, "MUSTER_RDZV_TOKEN_FILE": ""}
@@ -101,6 +132,24 @@ class Answers(unittest.TestCase):
                                           timeout=PATIENCE_S, check=False)
                 self.assertEqual(done.returncode, 1, done)
                 self.assertTrue(done.stderr.endswith(": " + NO_SPACE), done.stderr)
+
+    def test_an_answer_without_an_end_is_given_up(self):
+        head = b"HTTP/1.1 200 OK\r\n"
+        for again in (b"X: y\r\n" * 1000, b"x" * 10_000):  # More than enough for musterctl to give up.
+            self.endless(head, again, 100_000)
+            self.assertIn("not musterd's HTTP", self.ctl("status", "job", expect=3).stderr)
+        self.endless(head + b"\r\n", b"x" * 10_000, 100_000)  # No length.
+        self.assertIn("not musterd's HTTP", self.ctl("status", "job", expect=3).stderr)
+        self.endless(head + b"Content-Length: 99999999999\r\n\r\n", b"x", 0)
+        self.assertIn("Message too long", self.ctl("status", "job", expect=3).stderr)
+
+    def test_an_answer_whose_values_are_too_deep_or_too_many_is_no_answer(self):
+        for begin, again in ((b'{"runs":', b"[" * 10_000), (b'{"runs":[', b"[],{}," * 1000)):
+            body = begin + 1000 * again
+            self.endless(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body, 1)
+            used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            self.assertIn("not what musterd says", self.ctl("status", "job", expect=1).stderr)
+            self.assertLess(max(used, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss), 400 << 10)
 
     def test_a_reader_that_is_gone_is_no_error(self):
         self.model.answers["/api/v1/runs/job/ranks/0/log"] = piece(b"hello\n")

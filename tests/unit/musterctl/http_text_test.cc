@@ -38,7 +38,17 @@ TEST_CASE("musterctl HTTP text: an answer that comes in pieces is whole at its l
     CHECK(answer_bytes(head.substr(0, bytes)) == 0);
   CHECK(answer_bytes(head) == head.size() + 5);
   CHECK(answer_bytes(head + "hello, more") == head.size() + 5);
-  CHECK(answer_bytes("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n") == 0);
+  CHECK(answer_bytes("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n") > kMaxAnswerBytes);
+}
+
+TEST_CASE("musterctl HTTP text: no more is received of an answer that has no length, or no end",
+          "[unit][musterctl]") {
+  const std::string no_length = "HTTP/1.1 200 OK\r\n\r\n";
+  CHECK(answer_bytes(no_length + "hello") == no_length.size());
+  const std::string endless = "HTTP/1.1 200 OK\r\nX: " + std::string(kMaxHeadBytes, 'x');
+  CHECK(answer_bytes(endless) == endless.size());
+  CHECK_THAT(parse_answer(endless).error().reason, Catch::Contains("not musterd"));
+  CHECK(answer_bytes(endless.substr(0, kMaxHeadBytes)) == 0);
 }
 
 TEST_CASE("musterctl HTTP text: the nonce of a challenge is taken, and nothing that is none",

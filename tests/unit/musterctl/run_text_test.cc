@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "musterctl/answer_json.h"
 #include "rendezvous/wire/run_view_json.h"
 
 namespace muster::ctl::testing {
@@ -247,6 +248,21 @@ TEST_CASE("musterctl: an answer of another program is an error, not a crash", "[
   CHECK_FALSE(musterd_error("<html>"));
   CHECK_THAT(error_text({.status = 401, .body = error, .token_refused = true}),
              Contains("refuses the token"));
+}
+
+TEST_CASE("musterctl: JSON that nests too deep is discarded", "[unit][musterctl]") {
+  const auto nested = [](std::size_t levels) {
+    return std::string(levels, '[') + std::string(levels, ']');
+  };
+  CHECK(parse_json(nested(kAnswerLimits.depth)).is_array());
+  CHECK(parse_json(nested(kAnswerLimits.depth + 1)).is_discarded());
+  CHECK(parse_json("[0,1,").is_discarded());
+}
+
+TEST_CASE("musterctl: a long cell widens no other row", "[unit][musterctl]") {
+  const std::string table = table_text({{"a", "b"}, {std::string(1'000, 'x'), "c"}, {"d", "e"}});
+  CHECK(table == "a" + std::string(101, ' ') + "b\n" + std::string(1'000, 'x') + "  c\n" + "d" +
+                     std::string(101, ' ') + "e\n");
 }
 
 TEST_CASE("musterctl: durations are short", "[unit][musterctl]") {
