@@ -1,5 +1,5 @@
 # Hostile clients against live servers. MUSTERD_BIN and MUSTER_BIN name the programs.
-set(victims musterd job training token c10d http)
+set(victims musterd job node training token c10d http)
 if(MUSTER_OPENSSL)
   list(APPEND victims tls)
 endif()

@@ -12,6 +12,7 @@
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/reach_client.h"
 #include "rendezvous/net/spawn_task.h"
@@ -97,8 +98,12 @@ void NativeSession::report(const NodeReport& report) {
 }
 
 void NativeSession::answer(const NodeAsked& asked) {
-  if (!handlers_.on_asked) return;
-  handlers_.on_asked(asked, [this, alive = alive_, number = asked.number](NodeAnswered answered) {
+  if (!handlers_.on_asked || *open_questions_ >= kMaxQuestions) return;
+  ++*open_questions_;
+  // Counts down when the function below is destroyed, whether it was called or not.
+  std::shared_ptr<void> open(nullptr, [count = open_questions_](void*) { --*count; });
+  handlers_.on_asked(asked, [this, alive = alive_, number = asked.number,
+                             open = std::move(open)](NodeAnswered answered) {
     if (!*alive || !client_) return;
     answered.number = number;
     client_->send(std::move(answered));

@@ -111,6 +111,8 @@ class NativeSession final : public RendezvousSession {
   std::unique_ptr<NativeClient> client_;  // Null: not connected, a new connection is being made.
   boost::asio::steady_timer timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For tasks that outlive this.
+  // Questions that are not answered yet. A host asks no more than kMaxQuestions at once.
+  std::shared_ptr<std::size_t> open_questions_ = std::make_shared<std::size_t>(0);
   std::shared_ptr<StoreClient> store_;  // For the exchange. Only in a round with torchrun nodes.
   RoundFacts facts_;                    // The facts of the newest round that started workers.
   std::int64_t round_number_ = -1;      // The round of the newest finished exchange.

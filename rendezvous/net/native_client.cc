@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_exchange.h"
 #include "rendezvous/net/token_ask.h"
@@ -13,6 +17,10 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 namespace {
+
+// Unsent bytes beyond which nothing more is read: a host that asks and reads no answer must not use
+// up the node's memory. 64 pieces of logs, which a host may ask for at once, are about 4 MiB.
+constexpr std::size_t kMaxUnsentBytes = std::size_t{8} << 20;
 
 constexpr const char* kThisMuster = "muster " MUSTER_VERSION;
 
@@ -69,6 +77,7 @@ struct NativeClient::State {
   State(const asio::any_io_executor& on, const NativeClientOptions& given)
       : options(given),
         executor(on),
+        room(on, asio::steady_timer::time_point::max()),
         exchange(on, {.host = given.host,
                       .addresses = given.addresses,
                       .port = given.port,
@@ -81,11 +90,13 @@ struct NativeClient::State {
 
   NativeClientOptions options;
   asio::any_io_executor executor;
+  asio::steady_timer room;  // Never expires. Cancelled when the reader may go on.
   StoreExchange exchange;
   Handlers handlers;
   NativeWelcome welcome;
   std::string refusal;
   std::deque<std::string> outgoing;
+  std::size_t unsent_bytes = 0;
   bool writing = false;
   std::function<void()> when_idle;
   bool closed = false;
@@ -147,6 +158,11 @@ void NativeClient::start(Handlers handlers) {
 
 asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
   for (;;) {
+    while (state->unsent_bytes > kMaxUnsentBytes && !state->closed) {
+      error_code cancelled;
+      co_await state->room.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    }
+    if (state->closed) co_return;
     std::string text;
     const error_code ec = co_await state->exchange.read_text(text);
     if (state->closed) co_return;
@@ -166,6 +182,7 @@ asio::awaitable<void> NativeClient::read(std::shared_ptr<State> state) {
 void NativeClient::send(const NativeRequest& request) {
   if (state_->closed) return;
   state_->outgoing.push_back(encode(request));
+  state_->unsent_bytes += state_->outgoing.back().size();
   if (std::exchange(state_->writing, true)) return;
   spawn_task(state_->executor, "native_write", write(state_));
 }
@@ -176,8 +193,11 @@ asio::awaitable<void> NativeClient::write(std::shared_ptr<State> state) {
     const std::string frame = std::move(state->outgoing.front());
     state->outgoing.pop_front();
     ec = co_await state->exchange.send(frame);
+    state->unsent_bytes -= frame.size();
+    if (state->unsent_bytes <= kMaxUnsentBytes / 2) state->room.cancel();
   }
   state->outgoing.clear();
+  state->unsent_bytes = 0;
   state->writing = false;
   if (state->closed)
     state->exchange.close();
@@ -188,6 +208,7 @@ asio::awaitable<void> NativeClient::write(std::shared_ptr<State> state) {
 
 void NativeClient::lost(State& state, const std::string& reason) {
   state.closed = true;
+  state.room.cancel();
   state.exchange.close();
   const auto on_lost = std::exchange(state.handlers, {}).on_lost;
   if (on_lost) on_lost(reason);
@@ -200,6 +221,7 @@ void NativeClient::when_idle(const std::function<void()>& done) {
 
 void NativeClient::close() {
   if (std::exchange(state_->closed, true)) return;
+  state_->room.cancel();
   state_->handlers = {};
   if (!state_->writing) state_->exchange.close();
 }
