@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <locale>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include <boost/algorithm/string/predicate.hpp>
 #include <boost/asio/ip/address.hpp>
 
 #include "rendezvous/core/limits.h"
@@ -193,7 +195,7 @@ bool names_loopback(std::string_view host) {
   } else {
     name = name.substr(0, name.find(':'));
   }
-  if (name == "localhost") return true;
+  if (boost::algorithm::iequals(name, "localhost", std::locale::classic())) return true;
   boost::system::error_code no_address;
   const auto address = boost::asio::ip::make_address(std::string(name), no_address);
   return !no_address && address.is_loopback();

@@ -157,7 +157,10 @@ void read(Fields& fields, NodeAnswered& answered) {
     answered.bytes = *bytes;
   else
     fields.fail("base64", "not base64");
-  answered.offset = fields.number<std::int64_t>("offset");
+  // Less than the largest number, so that the end of the piece is one, too.
+  constexpr auto kMostOffset =
+      std::numeric_limits<std::int64_t>::max() - std::int64_t{kMaxPieceBytes};
+  answered.offset = fields.number<std::int64_t>("offset", 0, kMostOffset);
   answered.size = fields.number<std::int64_t>("size");
   answered.attempt = fields.number<int>("attempt");
 }

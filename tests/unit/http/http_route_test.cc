@@ -145,8 +145,8 @@ TEST_CASE("http routes: a rank's log is read with GET, its stacks are asked for 
 }
 
 TEST_CASE("http host: a browser must name this machine", "[unit][http]") {
-  for (const char* host :
-       {"localhost", "localhost:9400", "127.0.0.1:9400", "127.3.2.1", "[::1]:9400"})
+  for (const char* host : {"localhost", "localhost:9400", "LocalHost:9400", "127.0.0.1:9400",
+                           "127.3.2.1", "[::1]:9400"})
     CHECK(names_loopback(host));
   for (const char* host : {"", "example.org", "localhost.example.org", "10.0.0.1:9400", "[::1",
                            "evil:localhost", "127.0.0.1.example.org"})
