@@ -139,6 +139,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   ++sequence_;  // A node has joined the run before: it is not untouched().
   recorded_ = record;
   recorded_->last_call_left.reset();
+  recorded_->first_failure.reset();
   for (const MemberRecord& member : members) {
     recorded_members_.emplace(member.name, member);
     unrecorded_.insert(member.name);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/core/rendezvous_events.h"
@@ -99,6 +100,8 @@ class RunHistory {
   }
   /// The first failed worker, lost node or failed end since the run began.
   const std::optional<RunEvent>& first_failure() const { return first_failure_; }
+  /// The first failure that an earlier host has recorded. It is no event of this host.
+  void restore_first_failure(RunEvent failure) { first_failure_ = std::move(failure); }
 
  private:
   bool merge(const RunEvent& event, Instant now);

@@ -12,6 +12,7 @@
 
 #include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/core/run_history.h"
 
 namespace muster {
 
@@ -20,6 +21,18 @@ struct RunOutcome {
   std::optional<NodeName> who;  // The node that failed first.
   std::string why;
   bool operator==(const RunOutcome&) const = default;
+};
+
+/// The first failure of a run, for people: RunHistory::first_failure().
+struct RecordedFailure {
+  RunEvent::Kind kind = RunEvent::Kind::RoundRestarts;
+  std::int64_t at_ms = 0;  // Milliseconds since 1970.
+  std::int64_t round = 0;
+  std::string node = {};
+  std::optional<int> rank = {};
+  std::optional<RestartCause> cause = {};
+  std::string text = {};
+  bool operator==(const RecordedFailure&) const = default;
 };
 
 /// The record of a run, without its members.
@@ -51,6 +64,7 @@ struct RunRecord {
   std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
   /// The instances of nodes that were lost before the end. Empty before the end.
   std::vector<std::string> lost_agents;
+  std::optional<RecordedFailure> first_failure;  // Set by RunService, not by the rendezvous.
   bool operator==(const RunRecord&) const = default;
 };
 

@@ -34,7 +34,17 @@ void RunService::log_new_life(const Run& run) {
 }
 
 void RunService::record(Run& run, RunEvent event, Instant now) {
+  const bool had_failed = run.history.first_failure().has_value();
   run.history.add(std::move(event), now, counters_);
+  const auto& failure = run.history.first_failure();
+  if (had_failed || !failure) return;
+  run.first_failure = RecordedFailure{.kind = failure->kind,
+                                      .at_ms = wall_ms_,
+                                      .round = failure->round,
+                                      .node = failure->node,
+                                      .rank = failure->rank,
+                                      .cause = failure->cause,
+                                      .text = failure->text};
 }
 
 void RunService::log_begin(Run& run, Instant now) {

@@ -33,8 +33,10 @@ std::vector<RunEffect> RunService::take_effects() {
 
 void RunService::record_changes(Run& run, Instant now) {
   if (!options_.recorded) return;
-  if (auto change = run.rendezvous->take_changes(now))
-    changes_.add(std::string(run.id()), *std::move(change));
+  auto change = run.rendezvous->take_changes(now);
+  if (!change) return;
+  change->record.first_failure = run.first_failure;
+  changes_.add(std::string(run.id()), *std::move(change));
 }
 
 std::optional<StateChanges> RunService::take_changes(Time time) {
@@ -131,6 +133,19 @@ void RunService::restore(StoredRun stored, Time time) {
   run->logged_end = stored.record.outcome.has_value();
   run->logged_closed = stored.record.closed;
   effects_.emplace_back(ShowState{key});
+  log_begin(*run, time.now);  // Before the failure: a run begins without one.
+  if (const auto& failure = stored.record.first_failure) {
+    const auto before =
+        std::chrono::milliseconds(std::max<std::int64_t>(0, wall_ms_ - failure->at_ms));
+    run->first_failure = failure;
+    run->history.restore_first_failure({.kind = failure->kind,
+                                        .at = time.now - before,
+                                        .round = failure->round,
+                                        .node = failure->node,
+                                        .rank = failure->rank,
+                                        .cause = failure->cause,
+                                        .text = failure->text});
+  }
   Run& here = *(runs_[key] = std::move(run));
   finish_change(here, time.now);
 }

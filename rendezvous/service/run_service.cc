@@ -155,6 +155,7 @@ void RunService::begin_again(Run& run) {
   run.joins = 0;
   run.reports.clear();
   run.gathering.reset();
+  run.first_failure.reset();
   run.logged_round.reset();
   run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
   effects_.emplace_back(ForgetRun{run.key, false});

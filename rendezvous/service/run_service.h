@@ -224,6 +224,7 @@ class RunService {
     std::optional<Instant> repeat_master;  // When to repeat rank 0's address if it is missing.
     std::optional<std::int64_t> logged_round;
     RunHistory history;
+    std::optional<RecordedFailure> first_failure;  // Of `history`, for the record.
     NodeReports reports;
     bool logged_begin = false;
     bool logged_end = false;

@@ -17,6 +17,8 @@ using RecordJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> kScalePolicies = {"now", "at-restart", "never"};
 constexpr std::array<std::string_view, 2> kKeptOutHows = {"drained", "excluded"};
+constexpr std::array kFailureKinds = {RunEvent::Kind::NodeLost, RunEvent::Kind::RoundRestarts,
+                                      RunEvent::Kind::Failed, RunEvent::Kind::Broken};
 constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
 // A reason from outside and the host's addition to it, in characters of up to three bytes.
 constexpr std::size_t kMaxRecordedText = 8 * kMaxNativeTextBytes;
@@ -43,6 +45,17 @@ RecordJson outcome_json(const RunOutcome& outcome) {
   RecordJson json = {{"succeeded", outcome.succeeded}};
   if (outcome.who) json["who"] = name_json(*outcome.who);
   json["why"] = outcome.why;
+  return json;
+}
+
+RecordJson failure_json(const RecordedFailure& failure) {
+  RecordJson json = {{"kind", to_string(failure.kind)},
+                     {"at_ms", failure.at_ms},
+                     {"round", failure.round},
+                     {"node", failure.node}};
+  if (failure.rank) json["rank"] = *failure.rank;
+  if (failure.cause) json["cause"] = to_string(*failure.cause);
+  json["text"] = failure.text;
   return json;
 }
 
@@ -112,6 +125,24 @@ RunOutcome recorded_outcome(Fields fields) {
   return outcome;
 }
 
+RecordedFailure recorded_failure(Fields fields) {
+  std::array<std::string_view, kFailureKinds.size()> kinds;
+  std::transform(kFailureKinds.begin(), kFailureKinds.end(), kinds.begin(),
+                 [](RunEvent::Kind kind) { return to_string(kind); });
+  std::array<std::string_view, kRestartCauses> causes;
+  for (std::size_t i = 0; i < causes.size(); ++i)
+    causes[i] = to_string(static_cast<RestartCause>(i));
+  RecordedFailure failure;
+  failure.kind = kFailureKinds[fields.one_of<std::size_t>("kind", kinds)];
+  failure.at_ms = fields.number<std::int64_t>("at_ms");
+  failure.round = fields.number<std::int64_t>("round");
+  failure.node = fields.text("node", kMaxRecordedText);
+  if (fields.has("rank")) failure.rank = fields.number<int>("rank");
+  if (fields.has("cause")) failure.cause = fields.one_of<RestartCause>("cause", causes);
+  failure.text = fields.text("text", kMaxRecordedText);
+  return failure;
+}
+
 /// Reads the lists of operators' changes, strikes and lost nodes. An older record has none of them.
 void read_lists(Fields& fields, RunRecord& record) {
   if (fields.has("kept_out"))
@@ -173,6 +204,7 @@ std::string encode(const RunRecord& record) {
                                {"losses", host.strikes.losses}});
   for (const std::string& instance : record.lost_agents)
     json["lost_agents"].push_back({{"instance", instance}});
+  if (record.first_failure) json["first_failure"] = failure_json(*record.first_failure);
   return to_text(json);
 }
 
@@ -207,6 +239,8 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
       record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
     if (fields.has("ended_generation"))
       record.ended_generation = fields.number<std::int64_t>("ended_generation", 0, kMaxGeneration);
+    if (fields.has("first_failure"))
+      record.first_failure = recorded_failure(fields.object("first_failure"));
     read_lists(fields, record);
     return record;
   });

@@ -26,7 +26,14 @@ TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
                          .restart_what = "why \"so\"\n",
                          .outcome = RunOutcome{false, who, "b\xc3\xa9"},
                          .last_call_left = 7s,
-                         .ended_generation = 11};
+                         .ended_generation = 11,
+                         .first_failure = RecordedFailure{.kind = RunEvent::Kind::NodeLost,
+                                                          .at_ms = 17,
+                                                          .round = 3,
+                                                          .node = "a_1_0",
+                                                          .rank = 2,
+                                                          .cause = RestartCause::NodeLost,
+                                                          .text = "it is gone"}};
   CHECK(*decode_run_record(encode(record)) == record);
   CHECK(*decode_run_record(encode(RunRecord{})) == RunRecord{});
   const MemberRecord member{.name = who,

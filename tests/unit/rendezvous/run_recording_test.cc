@@ -157,6 +157,34 @@ TEST_CASE_METHOD(RecordingTest, "recording: a restart that was counted is not co
   CHECK(service->rendezvous("job")->restarts_used() == 1);
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: the first failure is known after two further hosts",
+                 "[unit][rendezvous]") {
+  const auto failure = [this] {
+    const auto view = service->view_run("job", {}, at());
+    return view->summary.first_failure;
+  };
+  two_recorded();
+  CHECK_FALSE(failure());
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  end_turn();
+  const RunEvent before = *failure();
+  for (int i = 0; i < 2; ++i) {
+    at(30s);
+    begin_recorded();
+    at(5s);
+    const RunEvent now_known = *failure();
+    CHECK(now_known.kind == RunEvent::Kind::RoundRestarts);
+    CHECK(now_known.cause == RestartCause::WorkersFailed);
+    CHECK(now_known.node == before.node);
+    CHECK(now_known.rank == before.rank);
+    CHECK(now_known.round == 0);
+    CHECK(now_known.text == "rank 0 exited with 1");
+    CHECK(std::chrono::abs(now_known.at - before.at) <= 1ms);
+    service->time_passed(at(3s));  // The nodes are lost, which is no first failure.
+    end_turn();
+  }
+}
+
 TEST_CASE_METHOD(RecordingTest,
                  "recording: who is kept out, and the strikes, outlive the host; the answer waits "
                  "until they are durable",
