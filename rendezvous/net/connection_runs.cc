@@ -325,15 +325,16 @@ bool Connection::stays_in_run(const Request& request) {
 
 void Connection::serve_run_message(std::string_view json) {
   if (!shared_.runs) return serve_reach(json);
+  const std::string proof = gate_ ? gate_->host_proof() : std::string();
   if (const std::string text = refusal_of_certificate(json); !text.empty()) {
-    out().add(encode(NativeMessage(NativeRefused{text})));
+    out().add(encode(NativeMessage(NativeRefused{text, proof})));
     return refuse(at_offset("native hello refused: " + text), "certificate of another run");
   }
   in_runs_ = true;
   NativeAnswer answer = shared_.runs->receive(id_, json, peer_address().to_string(), time());
   if (answer.reply) {
     if (auto* welcome = std::get_if<NativeWelcome>(&*answer.reply)) {
-      if (gate_) welcome->proof = gate_->host_proof();
+      welcome->proof = proof;
       become_member(json);
       if (!enter_run(member_of_)) {
         answer.close = too_many_connections(shared_.accounts.limits());
@@ -341,6 +342,7 @@ void Connection::serve_run_message(std::string_view json) {
         answer.reply = NativeRefused{answer.close};
       }
     }
+    if (auto* refused = std::get_if<NativeRefused>(&*answer.reply)) refused->proof = proof;
     out().add(encode(*answer.reply));
   }
   if (!answer.close.empty()) refuse(at_offset(answer.close), answer.cause);

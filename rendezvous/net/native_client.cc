@@ -32,6 +32,9 @@ constexpr const char* kNotProven =
     "it does not prove that it has this node's token: it was started without --rdzv-token-file, or "
     "by a muster that is older than that option, or it is not the host that is meant";
 
+constexpr const char* kRefusesUnproven =
+    "it refuses this node, and does not prove that it has this node's token: ";
+
 /// Why a welcome of another protocol version is refused. Empty: same version. A host with another
 /// version may send NativeRefused instead, but an older one may not check the version.
 std::string difference(const NativeWelcome& welcome) {
@@ -126,7 +129,15 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   if (reply.error) co_return classify_failure(*state, reply.error);
   const auto answer = decode_native_message(reply.json);
   state->refusal = terminal_line(refusal_of(answer));
-  if (!state->refusal.empty()) co_return HostKind::Refused;
+  if (!state->refusal.empty()) {
+    const auto* refused = answer ? std::get_if<NativeRefused>(&*answer) : nullptr;
+    const bool proven = refused != nullptr && reply.claim && reply.claim->is_host(refused->proof);
+    // Whoever has got the host's port could refuse the nodes otherwise, and so end their job. With
+    // TLS, the certificate shows who refuses.
+    if (proven || !reply.claim || state->options.tls) co_return HostKind::Refused;
+    state->refusal = kRefusesUnproven + state->refusal;
+    co_return HostKind::Unproven;
+  }
   state->welcome = std::get<NativeWelcome>(*answer);
   if (reply.claim && !reply.claim->is_host(state->welcome.proof)) {
     state->refusal = kNotProven;

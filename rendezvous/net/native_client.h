@@ -43,7 +43,8 @@ struct NativeClientOptions {
 enum class HostKind {
   Muster,      // A muster that has welcomed this node. Connected.
   Refused,     // A muster that refuses this node, or whose answer this node does not understand.
-  Unproven,    // This node has a token, and the host has not proven that it has it, too.
+  Unproven,    // This node has a token, and the host has not proven that it has it, too. Without
+               // TLS also a host that refuses this node without the proof.
   Other,       // A store without the native door, such as torchrun's. Never with TLS.
   TlsRefused,  // One side does not accept the other's certificate or handshake.
   TlsLost,     // The connection ended before TLS had begun. The host may not support TLS.

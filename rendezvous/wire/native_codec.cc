@@ -146,7 +146,10 @@ struct FieldWriter {
     if (welcome.takes_reports) out["takes_reports"] = true;
   }
   void operator()(const NativeAlive&) const {}
-  void operator()(const NativeRefused& refused) const { out["text"] = cut(refused.text); }
+  void operator()(const NativeRefused& refused) const {
+    out["text"] = cut(refused.text);
+    if (!refused.proof.empty()) out["proof"] = refused.proof;
+  }
   void operator()(const NativeWaiting& waiting) const { out["text"] = cut(waiting.text); }
   void operator()(const PrepareStore& prepare) const { out["round"] = prepare.round; }
   void operator()(const RoundComplete& round) const {
@@ -340,6 +343,7 @@ void read(Fields& fields, NativeWelcome& welcome) {
 void read(Fields&, NativeAlive&) {}
 void read(Fields& fields, NativeRefused& refused) {
   refused.text = fields.text("text");
+  if (fields.has("proof")) refused.proof = read_hex(fields, "proof");
 }
 void read(Fields& fields, NativeWaiting& waiting) {
   waiting.text = fields.text("text");

@@ -87,6 +87,9 @@ struct NativeProve {
 /// Refuses the hello: no other message follows on this connection.
 struct NativeRefused {
   std::string text;  // A sentence that names both sides.
+  /// Where a token is required: the host's proof, if the node has proven the token. See
+  /// token_proof.h.
+  std::string proof = {};
 };
 /// To a node that waits for a round, or has finished: which nodes have joined, are missing, or
 /// still work.

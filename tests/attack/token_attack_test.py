@@ -228,6 +228,7 @@ class FalseHost(TokenTest):
             said = self.join(host.port, f"--rdzv-token-file={self.file}")
             self.assertIn("it does not prove that it has this node's token", said)
             self.assertEqual(len(host.hellos[0]["nonce"]), 64)
+            self.assertNotIn(TOKEN, json.dumps(host.hellos))
 
     def test_a_real_musterd_without_the_token_is_left(self):
         self.musterd = Musterd(self.dir)

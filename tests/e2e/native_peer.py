@@ -65,8 +65,8 @@ class OtherNode:
 class Listener:
     """Serves each connection on its own thread until it is closed."""
 
-    def __init__(self):
-        self.socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port=0):
+        self.socket = socket.create_server(("127.0.0.1", port))
         self.port = self.socket.getsockname()[1]
         self.connections = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -126,10 +126,10 @@ class Passage(Listener):
 class OtherHost(Listener):
     """Answers each hello with `answer`, and nothing else."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, port=0):
         self.answer = answer
         self.hellos = []
-        super().__init__()
+        super().__init__(port)
 
     def serve(self, connection):
         while True:

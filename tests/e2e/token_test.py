@@ -13,6 +13,7 @@ import sys
 import time
 
 from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
+from native_peer import OtherHost
 from nodes import REACH, NodesTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
@@ -57,6 +58,24 @@ class MusterdAway(TokenJob):
         while time.monotonic() < end:
             self.assertEqual(len(self.starts()), 2, self.all_output())
             time.sleep(0.05)
+        self.comes_back()
+
+    def test_another_program_at_musterds_port_ends_no_job(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.stop_musterd()
+        welcome = {"type": "welcome", "protocol_version": 1, "muster_version": "0", "peer_address": "127.0.0.1"}
+        for answer in ({"type": "refused", "text": "go home"},
+                       {"type": "refused", "text": "go home", "proof": "0" * 64}, welcome):
+            host = OtherHost(answer, self.port)
+            wait_for(lambda host=host: len(host.hellos) >= 4, "the nodes to ask it")
+            self.assertEqual(len(self.starts()), 2, self.all_output())
+            self.assertNotIn(TOKEN, json.dumps(host.hellos))
+            host.close()
+        self.comes_back()
+
+    def comes_back(self):
         self.start_musterd()
         wait_for(lambda: "round_resumed run=job" in self.read("err.musterd2"), "the round to be resumed")
         self.tell("finish")
