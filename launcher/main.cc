@@ -134,15 +134,17 @@ std::string preflight_failure(const Flags& flags) {
 
 /// Applies --c10d-allow, or its default.
 Checked<void> set_up_c10d_allow(const Flags& flags, RendezvousOptions& rendezvous) {
-  C10dAllow allow = agent_c10d_allow(rendezvous.token != nullptr);
+  // A node that hosts with TLS asks for client certificates.
+  const bool nodes_prove = rendezvous.token || rendezvous.host_tls;
+  C10dAllow allow = agent_c10d_allow(nodes_prove);
   if (flags.c10d_allow) {
     const std::string name = flags.name_of(&Flags::c10d_allow);
     auto given = parse_c10d_allow(*flags.c10d_allow);
     if (!given) return FlagError{name + ": " + given.error().reason};
-    if (given->members && !rendezvous.token)
+    if (given->members && !nodes_prove)
       return FlagError{name +
-                       ": members are known by their token; give --rdzv-token-file, too, or list "
-                       "networks"};
+                       ": members are known by their token or certificate; give --rdzv-token-file "
+                       "or --rdzv-tls-cert, too, or list networks"};
     allow = *std::move(given);
   }
   rendezvous.c10d_allow = std::make_shared<const C10dAllow>(std::move(allow));

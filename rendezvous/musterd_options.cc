@@ -1,6 +1,7 @@
 #include "rendezvous/musterd_options.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <span>
@@ -79,7 +80,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
                  "File with the token that nodes must prove to have")
       ->type_name("FILE")
       ->check(has_name)
-      ->default_str("the systemd credential rdzv-token, if there is one");
+      ->default_str(
+          "MUSTER_RDZV_TOKEN_FILE, or the systemd credential rdzv-token, if there is one");
 
   app.add_option("--rdzv-run-tokens", arguments.run_tokens_file,
                  "File with a line `RUN TOKEN` for each run that has a token of its own")
@@ -317,6 +319,9 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
     if (!read.errors.empty()) return;
     parse_words(app, configured.words);
   }
+  const char* const variable = std::getenv("MUSTER_RDZV_TOKEN_FILE");
+  if (arguments.token_file.empty() && variable != nullptr && !arguments.only_store)
+    arguments.token_file = variable;
   if (arguments.token_file.empty())
     arguments.token_file = credential_token_file().value_or(std::string());
   if (const std::string wrong = contradiction_in(app, arguments); !wrong.empty())

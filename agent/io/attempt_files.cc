@@ -75,6 +75,11 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
   return found;
 }
 
+bool is_own_folder(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+}
+
 }  // namespace
 
 AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
@@ -97,6 +102,10 @@ AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
                            : plan_logs(request.options, log_context);
   for (const std::string& dir : made.plan.directories) {
     if (::mkdir(dir.c_str(), 0777) == 0) continue;  // The parent directory usually exists.
+    if (errno == EEXIST && dir.starts_with(run_dir.path() + "/") && !is_own_folder(dir)) {
+      made.problem = "cannot make the log directory " + dir + ": another user has made it";
+      return made;
+    }
     std::error_code error;
     std::filesystem::create_directories(dir, error);
     if (error) {

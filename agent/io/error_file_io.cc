@@ -66,9 +66,13 @@ std::optional<int> inherited_descriptor(fs::path path) {
   return std::nullopt;
 }
 
+// For this user alone: tracebacks may show what a job works with. A file that is there keeps its
+// mode.
+constexpr mode_t kMode = 0600;
+
 error_code write_in_place(const std::string& path, const std::string& text) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  const OwnedFd fd(::open(path.c_str(), kFlags, 0666));
+  const OwnedFd fd(::open(path.c_str(), kFlags, kMode));
   if (!fd.is_open()) return from_errno(errno);
   const error_code error = write_all_in_time(fd.get(), text);
   // An empty file is clearly no report. Fails for a FIFO and a device.
@@ -79,7 +83,7 @@ error_code write_in_place(const std::string& path, const std::string& text) {
 // `mode` is the mode of the file that is replaced; nothing if there is none.
 error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
   const std::string temporary = path + ".muster-" + random_name(8);
-  OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (!fd.is_open()) return from_errno(errno);
   error_code error = write_all_in_time(fd.get(), text);
   if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = from_errno(errno);

@@ -95,10 +95,12 @@ int JobEnd::print_outcome(const JobOutcome& outcome, const ExitReport& report) {
   if (!outcome.reports_failure) return outcome.exit_code;
   const ExplainedEnd* const cause = report.first_failure();
   if (cause == nullptr) return 1;
-  // torchrun's line, which scripts look for, and torchrun's block below it.
+  // torchrun's line, which scripts look for, and torchrun's block below it. The workers' messages
+  // may be large.
   work_.pump().print(
       LogStream::Err,
-      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n");
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n",
+      Keep::Always);
   if (!options_.propagate_exit_code || !cause->has_ended()) return 1;
   return cause->exit.killed ? 128 + cause->exit.status : cause->exit.status;
 }

@@ -131,11 +131,20 @@ error_code RunDir::create(std::string& what_failed) {
 
 error_code RunDir::create_in_log_dir() {
   std::error_code ec;
-  fs::create_directories(log_dir_, ec);
-  if (ec) return from_errno(ec.value());
+  fs::path folder;
+  for (const fs::path& part : fs::path(log_dir_)) {
+    folder /= part;
+    // Whatever the umask is, no other user may rename what is in a folder that muster has made.
+    if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST && !fs::is_directory(folder, ec))
+      return from_errno(errno);
+  }
   if (!fs::is_directory(log_dir_, ec)) return from_errno(ENOTDIR);
   const std::string path = fs::path(log_dir_) / run_name_;
-  if (::mkdir(path.c_str(), 0700) != 0) return from_errno(errno);
+  struct stat info {};
+  if (::mkdir(path.c_str(), 0700) != 0 || ::lstat(path.c_str(), &info) != 0)
+    return from_errno(errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return from_errno(EPERM);
+  made_ = {info.st_dev, info.st_ino};
   path_ = path;
   return {};
 }
@@ -163,6 +172,15 @@ bool RunDir::is_lost() const {
   struct stat locked {};
   if (::lstat(created_.c_str(), &named) != 0) return errno == ENOENT || errno == ENOTDIR;
   return ::fstat(lock_.get(), &locked) == 0 && !is_same_file(named, locked);
+}
+
+bool RunDir::restore_in_log_dir() {
+  if (!made_) return true;
+  struct stat info {};
+  if (::lstat(path_.c_str(), &info) == 0) return *made_ == std::pair(info.st_dev, info.st_ino);
+  // If this fails, so does the creation of the attempt's directory, which says why.
+  if (errno == ENOENT) create_in_log_dir();
+  return true;
 }
 
 std::vector<std::string> RunDir::entries() const {

@@ -2,7 +2,11 @@
 
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/core/agent_options.h"
@@ -28,6 +32,11 @@ class RunDir {
   /// XDG_RUNTIME_DIR is when its user logs out. create() then creates one again, under the same
   /// names. So every process that has a copy of this object knows what to remove.
   bool is_lost() const;
+
+  /// Creates a directory in --log-dir again if it was removed. False if its path leads to another
+  /// one now: whoever may rename entries of --log-dir can do that, and would read the logs of later
+  /// attempts.
+  bool restore_in_log_dir();
 
   /// Empty until the directory is created.
   const std::string& path() const { return path_; }
@@ -68,6 +77,7 @@ class RunDir {
   std::string created_;  // The one of `temporaries_` that was created.
   OwnedFd lock_;         // On `created_`.
   std::string path_;
+  std::optional<std::pair<dev_t, ino_t>> made_;  // The directory in --log-dir that was created.
   std::string fallback_;
 };
 

@@ -38,6 +38,11 @@ std::string RunFiles::create() {
 }
 
 std::string RunFiles::restore() {
+  if (!run_dir_.restore_in_log_dir())
+    return run_dir_.path() +
+           " is not the folder that muster has made: another user may have put it there. No "
+           "further "
+           "worker starts (--log-dir chooses a place where only you may rename folders)";
   if (!run_dir_.is_lost()) return {};
   const std::string lost = run_dir_.path();
   if (std::string problem = create_run_dir(); !problem.empty()) return problem;

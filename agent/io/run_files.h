@@ -26,7 +26,8 @@ class RunFiles {
   std::string create();
 
   /// If the temporary run directory does not exist any more, creates it again with the channel's
-  /// socket, perhaps in another place, and says so. Returns as create().
+  /// socket, perhaps in another place, and says so. Returns as create(), also if another folder
+  /// is in the place of the run directory.
   std::string restore();
   /// Whether restore() has created the files again since the last call. The caller then needs
   /// take_channel(), and the shim copies_of_locks().

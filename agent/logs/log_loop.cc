@@ -148,7 +148,7 @@ void LogLoop::read_mailbox() {
     const auto message = mailbox_->take();
     if (!message) break;
     if (!message->act) {
-      print(message->stream, message->text);
+      print(*message);
       continue;
     }
     flush_consoles();  // The call below may take long.
@@ -159,20 +159,23 @@ void LogLoop::read_mailbox() {
   flush_consoles();
 }
 
-void LogLoop::print(LogStream stream, std::string_view text) {
-  if (!held_until_) return print_now(stream, text);
-  if (held_bytes_ + text.size() > kMaxOwnBytes) {
+void LogLoop::print(const LogMessage& message) {
+  const OwnText own{message.stream, message.text, message.keep};
+  if (!held_until_) return print_now(own);
+  if (held_bytes_ + own.text.size() > kMaxOwnBytes && own.keep == Keep::IfThereIsRoom) {
     ++dropped_lines_;
     return;
   }
-  held_bytes_ += text.size();
-  held_.emplace_back(stream, text);
+  held_bytes_ += own.text.size();
+  held_.push_back(own);
 }
 
-void LogLoop::print_now(LogStream stream, std::string_view text) {
+void LogLoop::print_now(const OwnText& own) {
+  const auto& [stream, text, keep] = own;
   Output& output = output_of(stream);
   if (output.console.is_closed()) return;
-  if (output.console.unwritten_bytes() > kMaxUnwrittenBytes + kMaxOwnBytes) {
+  const bool is_full = output.console.unwritten_bytes() > kMaxUnwrittenBytes + kMaxOwnBytes;
+  if (is_full && keep == Keep::IfThereIsRoom) {
     ++dropped_lines_;
     return;
   }

@@ -51,6 +51,12 @@ class LogLoop {
     std::function<void(ShownReport)> done;
     Instant begun;
   };
+  /// Lines of muster itself.
+  struct OwnText {
+    LogStream stream;
+    std::string text;
+    Keep keep;
+  };
   struct Output : LogOutput {
     using LogOutput::LogOutput;
     std::uint32_t interest = 0;
@@ -67,8 +73,8 @@ class LogLoop {
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
-  void print(LogStream stream, std::string_view text);
-  void print_now(LogStream stream, std::string_view text);
+  void print(const LogMessage& message);
+  void print_now(const OwnText& own);
   void print_held();
   void read_inotify();
   void read_files(Instant now);
@@ -110,7 +116,7 @@ class LogLoop {
   Instant files_resume_{};             // No file is read earlier: several writes are read together.
   Instant polled_{};                   // When unwatched files were last polled.
   std::optional<Instant> held_until_;  // After catch_up(): muster's lines wait for the workers'.
-  std::vector<std::pair<LogStream, std::string>> held_;
+  std::vector<OwnText> held_;
   std::size_t held_bytes_ = 0;
   std::size_t dropped_lines_ = 0;  // Muster's own lines that were dropped since the last notice.
   std::int64_t lost_log_bytes_ = 0;

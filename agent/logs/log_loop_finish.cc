@@ -67,8 +67,8 @@ void LogLoop::advance_catching_up(Instant now) {
 
 void LogLoop::print_held() {
   held_until_.reset();
-  for (const auto& [stream, text] : std::exchange(held_, {}))
-    print_now(stream, text);
+  for (const OwnText& own : std::exchange(held_, {}))
+    print_now(own);
   held_bytes_ = 0;
 }
 
@@ -291,8 +291,13 @@ void LogLoop::print_losses() {
     const char* const name = output != outputs_.front() ? "stderr"
                              : outputs_.size() > 1      ? "stdout"
                                                         : "stdout and stderr";
-    print_now(LogStream::Err,
-              "[muster: " + std::to_string(lost) + " bytes could not be shown on " + name + "]\n");
+    print_now({LogStream::Err,
+               "[muster: " + std::to_string(lost) + " bytes could not be shown on " + name + "]\n",
+               Keep::IfThereIsRoom});
+  }
+  if (dropped_lines_ > 0) {
+    any = true;
+    print_now({LogStream::Err, {}, Keep::Always});  // Says how many.
   }
   if (any) outputs_.back()->console.give_up();  // There is only one try to write this line.
 }

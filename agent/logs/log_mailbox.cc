@@ -23,13 +23,14 @@ void LogMailbox::post(std::function<void(LogLoop&)> act) {
   push(new LogMessage{.act = std::move(act), .text = {}});
 }
 
-void LogMailbox::print(LogStream stream, std::string text) {
-  if (text_bytes_.load() + text.size() > kMaxWaitingTextBytes) {
+void LogMailbox::print(LogStream stream, std::string text, Keep keep) {
+  const bool is_full = text_bytes_.load() + text.size() > kMaxWaitingTextBytes;
+  if (is_full && keep == Keep::IfThereIsRoom) {
     ++dropped_;
     return;
   }
   text_bytes_ += text.size();
-  push(new LogMessage{.act = {}, .stream = stream, .text = std::move(text)});
+  push(new LogMessage{.act = {}, .stream = stream, .text = std::move(text), .keep = keep});
 }
 
 void LogMailbox::push(LogMessage* message) {

@@ -17,10 +17,14 @@ class LogLoop;
 enum class LogStream { Out, Err };
 
 /// Either a function to call (`act`), or text to print.
+/// Whether a text of muster is dropped when nobody reads what is before it.
+enum class Keep { IfThereIsRoom, Always };
+
 struct LogMessage {
   std::function<void(LogLoop&)> act;
   LogStream stream = LogStream::Err;
   std::string text;
+  Keep keep = Keep::IfThereIsRoom;
   LogMessage* next = nullptr;  // Used by the mailbox only.
 };
 
@@ -42,7 +46,7 @@ class LogMailbox {
   int fd() const { return event_.get(); }
 
   void post(std::function<void(LogLoop&)> act);
-  void print(LogStream stream, std::string text);
+  void print(LogStream stream, std::string text, Keep keep = Keep::IfThereIsRoom);
 
   /// Removes and returns the oldest message; null: there is none. If a thread hangs in a message,
   /// the next messages are still in the mailbox, and another thread can take them.

@@ -83,8 +83,10 @@ class LogPump {
   ~LogPump();
 
   /// Prints muster's own text, in whole lines. Any thread may call this. At most 1 MiB waits for
-  /// the console: more text is dropped and counted.
-  void print(LogStream stream, std::string lines) { mailbox_->print(stream, std::move(lines)); }
+  /// the console: more text is dropped and counted, unless it is to be kept always.
+  void print(LogStream stream, std::string lines, Keep keep = Keep::IfThereIsRoom) {
+    mailbox_->print(stream, std::move(lines), keep);
+  }
   /// For other threads that print. The mailbox lives as long as any thread holds it.
   const std::shared_ptr<LogMailbox>& mailbox() const { return mailbox_; }
   /// Later print() calls appear below all that the workers wrote before this call, if the console

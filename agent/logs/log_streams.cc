@@ -19,6 +19,7 @@
 namespace muster {
 namespace {
 
+constexpr std::size_t kMaxFilteredBytes = 1 << 20;      // In memory, until they are written.
 constexpr std::size_t kMaxFilteredLineBytes = 1 << 20;  // Filters see no more bytes of a line.
 
 // O_NONBLOCK: the open of a FIFO does not wait for a writer.
@@ -164,6 +165,7 @@ void FollowedFile::filter(const LinePiece& piece, std::string_view time) {
     std::string& out = filtered_->buffer();
     options_.prefix.append_to(out, time);
     out.append(line).append("\n");
+    if (out.size() >= kMaxFilteredBytes) filtered_->flush();
   }
   filtered_line_.clear();
 }

@@ -51,7 +51,9 @@ StoreServerOptions workers_store_options(const AgentOptions& options) {
   if (!is_alone(options)) {
     store.token = options.rendezvous.token;
     store.token_run = options.run_id;
-    if (const auto& allow = options.rendezvous.c10d_allow) store.c10d_allow = *allow;
+    // Nodes are introduced to this store by their token: without one, it knows no members.
+    const auto& allow = options.rendezvous.c10d_allow;
+    if (allow && (options.rendezvous.token || !allow->members)) store.c10d_allow = *allow;
     if (!options.rendezvous.standalone) return store;
   }
   if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.port;

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -52,7 +54,10 @@ class BoundedJsonBuilder : public nlohmann::json_sax<Json> {
   bool end_object() override { return end_level(); }
   bool end_array() override { return end_level(); }
   bool key(typename Json::string_t& name) override {
-    member_ = &(*levels_.back())[std::move(name)];
+    if constexpr (kIsOrdered)
+      member_ = &member_of_ordered(std::move(name));
+    else
+      member_ = &(*levels_.back())[std::move(name)];
     return true;
   }
   bool parse_error(std::size_t position, const std::string& /*token*/,
@@ -64,6 +69,16 @@ class BoundedJsonBuilder : public nlohmann::json_sax<Json> {
   }
 
  private:
+  static constexpr bool kIsOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
+
+  /// ordered_json would compare the name with those of all members before it.
+  Json& member_of_ordered(std::string name) {
+    auto& object = levels_.back()->template get_ref<typename Json::object_t&>();
+    typename Json::object_t::Container& members = object;
+    const auto [place, is_new] = places_.back().try_emplace(name, members.size());
+    if (is_new) members.emplace_back(std::move(name), nullptr);
+    return members[place->second].second;
+  }
   bool fail(JsonDefect::Kind kind) {
     defect_.kind = kind;
     return false;
@@ -82,10 +97,12 @@ class BoundedJsonBuilder : public nlohmann::json_sax<Json> {
     if (levels_.size() == limits_.depth) return fail(JsonDefect::Kind::TooDeep);
     if (!add(std::move(empty))) return false;
     levels_.push_back(added_);
+    if (kIsOrdered) places_.emplace_back();
     return true;
   }
   bool end_level() {
     levels_.pop_back();
+    if (kIsOrdered) places_.pop_back();
     return true;
   }
 
@@ -95,6 +112,8 @@ class BoundedJsonBuilder : public nlohmann::json_sax<Json> {
   // The open objects and arrays, the outermost first. Only the last one grows, so their addresses
   // do not change.
   std::vector<Json*> levels_;
+  /// The place of each name in the open objects. Only for ordered_json.
+  std::vector<std::map<std::string, std::size_t>> places_;
   Json* member_ = nullptr;  // The value of the last key in the innermost object.
   Json* added_ = nullptr;
   std::size_t values_ = 0;

@@ -10,12 +10,6 @@
 
 namespace muster {
 
-namespace {
-
-constexpr int kEventsAtOnce = 256;
-
-}  // namespace
-
 const char* EventSet::open() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
   if (fd < 0) return "epoll_create1";

@@ -25,6 +25,8 @@ class EventSet {
  public:
   /// The tag of the set's own timer. The caller's tags are smaller.
   static constexpr std::uint64_t kOwnTag = ~std::uint64_t{0};
+  /// The most events that are handled at once.
+  static constexpr int kEventsAtOnce = 256;
   /// The longest time that a turn waits for an event while it keeps the loop.
   static constexpr Duration kWait = std::chrono::milliseconds(4);
   /// Handles events that were read at `now`. It may close the set, and is not called after that.

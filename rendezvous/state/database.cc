@@ -1,6 +1,10 @@
 #include "rendezvous/state/database.h"
 
+#include <fcntl.h>
+
 #include <utility>
+
+#include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
@@ -49,6 +53,9 @@ std::int64_t Statement::number(int column) const {
 // --- the database --------------------------------------------------------------------------------
 
 DatabaseResult<Database> Database::open(const std::string& path) {
+  // SQLite would create the file with the umask's mode, and gives its other files the mode of this
+  // one. If this fails, SQLite finds out why.
+  const OwnedFd created(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   sqlite3* connection = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &connection,
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);

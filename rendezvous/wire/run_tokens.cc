@@ -21,6 +21,10 @@ std::string_view trimmed(std::string_view text) {
 boost::system::result<RunTokenTexts, RunTokensError> parse_run_tokens(
     std::string_view text, const std::function<std::string(std::string_view)>& complaint) {
   RunTokenTexts tokens;
+  // It would become part of the first run id.
+  if (text.starts_with("\xef\xbb\xbf"))
+    return RunTokensError{
+        "line 1: it begins with a byte order mark (BOM); save the file without it"};
   for (int number = 1; !text.empty(); ++number) {
     const std::string_view line = trimmed(text.substr(0, text.find('\n')));
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 
@@ -45,6 +46,22 @@ class StateTest(MusterdTest):
 
 
 class Restarts(StateTest):
+    def test_the_record_is_for_its_user_alone(self):
+        self.stop_musterd()
+        for file in self.state.iterdir():
+            file.unlink()
+        self.state.chmod(0o755)  # As a folder that an administrator has made.
+        old = os.umask(0)
+        self.addCleanup(os.umask, old)
+        self.start_musterd()
+        self.node("a", 1)
+        self.round_of(1)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in self.state.iterdir()}
+        self.assertIn("musterd.db-wal", modes)
+        self.assertEqual(set(modes.values()), {0o600}, modes)
+        self.tell("finish")
+        self.ends(a=0)
+
     def test_the_end_of_a_run_is_remembered(self):
         for tag in "ab":
             self.node(tag, 2)

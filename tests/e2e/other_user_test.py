@@ -22,6 +22,8 @@ with open(os.environ["TEST_DIR"] + "/channel.new", "w") as file:
 os.rename(file.name, file.name[:-4])
 while not os.path.exists(os.environ["TEST_DIR"] + "/finish"):
     time.sleep(0.01)
+if "FAILS" in os.environ:
+    raise SystemExit(3)
 """
 
 # Connects as a worker would and prints what it receives, which is nothing.
@@ -220,6 +222,31 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
         run = list(target.iterdir())
         self.assertEqual([(p.stat().st_uid, stat.S_IMODE(p.stat().st_mode)) for p in run], [(0, 0o700)])
         self.finish(process)
+
+    def test_a_run_folder_that_another_user_has_replaced_is_not_used(self):
+        """The other user owns --log-dir: it renames the run folder, and puts its own in the place."""
+        logs = self.shared / "logs"
+        as_nobody("import os, sys\nos.mkdir(sys.argv[1])", str(logs))
+        process = self.job("-t3", f"--log-dir={logs}", "--max-restarts=3", FAILS="yes")
+        self.channel()
+        run, = logs.iterdir()
+        as_nobody("import os, sys\nos.rename(sys.argv[1], sys.argv[1] + '-old')\nos.mkdir(sys.argv[1])\n"
+                  "os.chmod(sys.argv[1], 0o777)", str(run))
+        (self.dir / "finish").touch()
+        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertIn(f"{run} is not the folder that muster has made", self.read("err"))
+        self.assertEqual(list(run.iterdir()), [])
+
+    def test_a_log_folder_that_muster_makes_is_not_for_others_to_write(self):
+        old = os.umask(0)
+        self.addCleanup(os.umask, old)
+        process = self.job("-t3", f"--log-dir={self.shared}/logs/deep", f"--failure-report={self.shared}/report", FAILS="yes")
+        self.channel()
+        (self.dir / "finish").touch()
+        self.assertEqual(process.wait(60), 1, self.read("err"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode)
+                 for path in (self.shared / "logs", self.shared / "logs" / "deep", self.shared / "report")}
+        self.assertEqual(modes, {"logs": 0o755, "deep": 0o755, "report": 0o600})
 
 
 if __name__ == "__main__":

@@ -349,6 +349,19 @@ class HostedByANode(NodesTest):
         self.ends(a=0, b=0)
 
 
+    def test_a_machine_without_a_certificate_does_not_come_through_torchs_door(self):
+        self.node("a", 2, *self.tls("host", "--rdzv-conf=is_host=true", "--c10d-allow=members"))
+        wait_for(lambda: "waiting for the other nodes" in self.read("err.a"), "a to wait")
+        stranger = OtherNode(self.port, "127.0.0.9")
+        stranger.connection.sendall(GET + struct.pack("<Q", 1) + b"k")
+        self.assertTrue(stranger.is_closed())
+        wait_for(lambda: "this address may not use the c10d door: --c10d-allow=members" in self.read("err.a"), "a to say it")
+        self.node("b", 2, *self.tls("host", "--rdzv-conf=is_host=false"))
+        self.round_of(2, nodes="ab")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+
 class Options(TlsTest):
     """Errors in the rules are reported at the start and by --check-config."""
 

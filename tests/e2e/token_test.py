@@ -87,14 +87,18 @@ class AtMusterd(TokenJob):
     def test_a_job_that_restarts_and_ends(self):
         self.a_job_that_restarts()
 
-    def test_the_service_managers_credential_is_the_default(self):
+    def test_the_variable_and_the_service_managers_credential_are_the_defaults(self):
         self.stop_musterd()
         self.musterd_options = []
         MusterdTest.start_musterd(self)
         self.stop_musterd()
         (self.dir / "credentials").mkdir()
         write_token(self.dir / "credentials")
-        environment = {"CREDENTIALS_DIRECTORY": str(self.dir / "credentials")}
+        for environment in ({"CREDENTIALS_DIRECTORY": str(self.dir / "credentials")},
+                            {"MUSTER_RDZV_TOKEN_FILE": str(self.dir / "credentials" / "rdzv-token")}):
+            self.lets_in_nodes_with_its_token_only(environment)
+
+    def lets_in_nodes_with_its_token_only(self, environment):
         musterd = subprocess.Popen([MUSTERD, "--bind=127.0.0.1", f"--port={self.port}"], env={**os.environ, **environment},
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(musterd.wait)
@@ -109,6 +113,8 @@ class AtMusterd(TokenJob):
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("it lets in only nodes that have its token", refused.stderr)
         self.assertEqual(run(**environment).returncode, 0)
+        musterd.kill()
+        musterd.wait()
 
 
 class RunTokensTest(TokenJob):

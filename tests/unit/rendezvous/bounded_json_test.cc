@@ -16,7 +16,8 @@ std::optional<JsonDefect> defect_of(const std::string& text, const JsonLimits& l
 
 TEST_CASE("bounded JSON: the value is what the library's own parser makes", "[unit][json]") {
   for (const char* text : {"null", "true", "-1", "18446744073709551615", "1.5", R"("a\u00e9\n")",
-                           "[]", "{}", R"({"b":1,"a":[2,{"c":null}],"b":3})", " [ 1 , 2 ] "}) {
+                           "[]", "{}", R"({"b":1,"a":[2,{"c":null}],"b":3})",
+                           R"({"":{},"x":{"y":1,"":2,"y":[]}})", " [ 1 , 2 ] "}) {
     INFO(text);
     nlohmann::ordered_json value;
     REQUIRE_FALSE(parse_bounded_json(text, {.values = 9, .depth = 3}, value));
@@ -36,6 +37,17 @@ TEST_CASE("bounded JSON: values and levels have limits", "[unit][json]") {
     objects += ",{}";
   CHECK(defect_of(objects, {100'000, 3})->kind == Kind::TooManyValues);
   CHECK(defect_of(std::string(1'000'000, '['))->kind == Kind::TooDeep);
+}
+
+TEST_CASE("bounded JSON: the time for an object does not grow with its square", "[unit][json]") {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i)
+    text += "\"" + std::string(20, 'x') + std::to_string(i) + "\":0,";
+  text += "\"last\":1}";
+  nlohmann::ordered_json value;
+  REQUIRE_FALSE(parse_bounded_json(text, {.values = 300'000, .depth = 3}, value));
+  CHECK(value.size() == 200'001);
+  CHECK(value.back() == 1);
 }
 
 TEST_CASE("bounded JSON: a text that ends too early is told from other errors", "[unit][json]") {

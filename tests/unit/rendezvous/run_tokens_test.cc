@@ -39,6 +39,9 @@ TEST_CASE("run tokens: what is wrong is said with its line, and without a token"
   CHECK(refusal("a secret\nlonely\n") ==
         "line 2: it has one word only; a line is a run id, white space, and the run's token");
   CHECK(refusal("\na abc\n") == "line 2: it is too short");
+  CHECK(refusal("\xef\xbb\xbf"
+                "a secret\n")
+            .find("byte order mark") != std::string::npos);
   CHECK(refusal("a secret\na hidden\n") == "line 2: run 'a' has a token already, in a line above");
   CHECK(refusal(std::string(kMaxRunIdBytes + 1, 'a') + " secret").find("longer than 1024 bytes") !=
         std::string::npos);
