@@ -35,7 +35,9 @@ TimerLineDefect missing(const char* what) {
 boost::system::result<TimerRequest, TimerLineDefect> parse_timer_request(std::string_view line) {
   nlohmann::json object;
   if (line.size() > kMaxTimerLineBytes) return TimerLineDefect{"it is too long"};
-  if (!parse_object(line, object)) return TimerLineDefect{"it is no object of JSON"};
+  // Spares the parser a flood of short lines that cannot be requests.
+  if (!line.starts_with('{') || !parse_object(line, object))
+    return TimerLineDefect{"it is no object of JSON"};
   TimerRequest request;
   const auto pid = integer(object, "pid");
   if (!pid || *pid <= 0) return missing("pid above 0");
@@ -80,6 +82,12 @@ bool TimerTable::apply(const TimerRequest& request, Instant now, double wall_now
   timers_[key] = {
       counted_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s)),
       request.signal};
+  return true;
+}
+
+bool TimerTable::may_make_room(Instant now) {
+  if (room_made_ && now - *room_made_ < kCheckInterval) return false;
+  room_made_ = now;
   return true;
 }
 

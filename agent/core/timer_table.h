@@ -79,6 +79,9 @@ class TimerTable {
   /// Removes all timers of one process.
   void remove(int pid);
   void clear();
+  /// For a caller that wants to remove the timers of ended processes from a full table, and must
+  /// look at all processes for that. True at most once per kCheckInterval: then the caller may.
+  bool may_make_room(Instant now);
   /// The processes that have timers.
   std::vector<int> pids() const;
 
@@ -92,6 +95,7 @@ class TimerTable {
   WatchedTime time_;
   Duration counted_{};  // The watched time since the first check.
   std::map<std::pair<int, std::string>, Timer> timers_;
+  std::optional<Instant> room_made_;  // When may_make_room() last permitted it.
 };
 
 }  // namespace muster

@@ -1,9 +1,11 @@
 #include "agent/io/file_timer.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <set>
@@ -26,9 +28,9 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
-constexpr std::size_t kReadBytes = 65536;  // The capacity of a pipe.
-constexpr int kReadsAtOnce = 16;           // Then other events have their turn.
-constexpr std::size_t kShownBytes = 200;   // Of an invalid line, in the log.
+constexpr int kPieceBytes = 65536;        // The usual capacity of a pipe.
+constexpr int kMaxPieces = 16;            // The largest capacity that a user may set, 1 MiB.
+constexpr std::size_t kShownBytes = 200;  // Of an invalid line, in the log.
 constexpr std::size_t kMaxOwnerless = 256;
 
 double wall_clock_s() {
@@ -119,7 +121,7 @@ FileTimer::FileTimer(asio::io_context& io, WorkerTable& workers, const TimerFifo
       pipe_(io, fifo.fd()),
       timer_(io),
       on_expired_(std::move(on_expired)),
-      buffer_(kReadBytes) {
+      buffer_(kPieceBytes) {
   workers.observe(*this);
   wait_to_read();
 }
@@ -135,34 +137,40 @@ void FileTimer::worker_ended(const RunningWorker& worker, const WorkerExit&) {
 }
 
 void FileTimer::attempt_begins() {
-  drain(false);
+  for (int i = 0; i < kMaxPieces; ++i)
+    if (read_piece().value_or(0) == 0) break;
   lines_ = {};
   ownerless_.clear();
   table_.clear();
   arm();
 }
 
+// Handles one piece of the pipe, so that other events have their turn while workers flood the pipe.
+// If there is more in the pipe, the next wait ends at once.
 void FileTimer::wait_to_read() {
   pipe_.async_wait(asio::posix::descriptor_base::wait_read, [this](boost::system::error_code ec) {
-    if (ec || !drain(true)) return;
+    if (ec || !handle_piece()) return;
     arm();
     wait_to_read();
   });
 }
 
-bool FileTimer::drain(bool keep) {
-  for (int i = 0; i < kReadsAtOnce; ++i) {
+std::optional<std::size_t> FileTimer::read_piece() {
+  for (;;) {
     const ssize_t n = ::read(pipe_.native_handle(), buffer_.data(), buffer_.size());
+    if (n > 0) return static_cast<std::size_t>(n);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return true;
-    if (n <= 0) {
-      spdlog::error("the timers' pipe cannot be read any more: {}", from_errno(errno).message());
-      return false;
-    }
-    if (!keep) continue;
-    for (const std::string& line : lines_.feed({buffer_.data(), static_cast<std::size_t>(n)}))
-      handle_line(line);
+    if (n < 0 && errno == EAGAIN) return 0;
+    spdlog::error("the timers' pipe cannot be read any more: {}", from_errno(errno).message());
+    return std::nullopt;
   }
+}
+
+bool FileTimer::handle_piece() {
+  const std::optional<std::size_t> bytes = read_piece();
+  if (!bytes) return false;
+  for (const std::string& line : lines_.feed({buffer_.data(), *bytes}))
+    handle_line(line);
   return true;
 }
 
@@ -175,8 +183,11 @@ void FileTimer::handle_line(const std::string& line) {
   const auto request = parse_timer_request(line);
   if (!request) return complain(request.error().text);
   if (table_.apply(*request, now(), wall_clock_s())) return;
-  make_room();
-  if (!table_.apply(*request, now(), wall_clock_s())) complain("there are too many timers");
+  if (table_.may_make_room(now())) {
+    make_room();
+    if (table_.apply(*request, now(), wall_clock_s())) return;
+  }
+  complain("there are too many timers");
 }
 
 // Forgets the timers of processes that have ended without cancelling them.
@@ -200,8 +211,13 @@ void FileTimer::arm() {
 
 void FileTimer::expire_timers() {
   armed_.reset();
-  // A timer that was cancelled in time does not expire, even if the request is not read yet.
-  drain(true);
+  // A timer that was cancelled in time does not expire, even if the request is not read yet:
+  // handles what is in the pipe now. A pipe of the usual capacity takes one piece.
+  int waiting_bytes = 0;
+  ::ioctl(pipe_.native_handle(), FIONREAD, &waiting_bytes);
+  waiting_bytes = std::min(waiting_bytes, kMaxPieces * kPieceBytes);
+  for (; waiting_bytes > 0 && handle_piece(); waiting_bytes -= kPieceBytes) {
+  }
   for (const ExpiredTimer& timer : table_.expire(now())) {
     if (signal_owner(timer)) continue;
     spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",

@@ -91,8 +91,10 @@ class FileTimer : public WorkerObserver {
 
  private:
   void wait_to_read();
-  /// Reads the waiting requests, and handles them if `keep`. False if the pipe cannot be read.
-  bool drain(bool keep);
+  /// Reads into buffer_. Returns 0 bytes if no bytes wait, and no value if the pipe cannot be read.
+  std::optional<std::size_t> read_piece();
+  /// Reads one piece, and handles its requests. False if the pipe cannot be read.
+  bool handle_piece();
   void handle_line(const std::string& line);
   void make_room();
   void arm();

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "agent/posix/kernel_calls.h"
@@ -19,7 +19,8 @@
 namespace muster {
 namespace {
 
-constexpr int kEndLimitMs = 100;  // The longest wait for a helper's end after SIGKILL.
+constexpr int kEndLimitMs = 100;    // The longest wait for a helper's end after SIGKILL.
+constexpr int kMaxAncestors = 256;  // That leader_of() reads, about 10 us each.
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -45,16 +46,15 @@ struct HelperCommand {
 
 // The worker that `pid` belongs to; 0: it belongs to none.
 pid_t leader_of(pid_t pid, const std::set<pid_t>& leaders) {
-  std::map<pid_t, Process> all;
-  for (const Process& process : all_processes())
-    if (is_alive(process)) all.emplace(process.pid, process);
-  // /proc is not read in one instant, so the parents may form a circle: the loop is bounded.
-  for (std::size_t steps = 0; steps <= all.size(); ++steps) {
-    if (leaders.contains(pid)) return all.contains(pid) ? pid : 0;
-    const auto found = all.find(pid);
-    if (found == all.end()) return 0;
-    if (leaders.contains(found->second.session)) return found->second.session;
-    pid = found->second.parent;
+  // Reads only the parents: hundreds of timers can run out together, and a scan of /proc for each
+  // of them would stop the agent for seconds. /proc is not read in one instant, so the parents may
+  // form a circle: the loop is bounded.
+  for (int i = 0; i <= kMaxAncestors; ++i) {
+    const std::optional<Process> process = read_process(pid);
+    if (!process || !is_alive(*process)) return 0;
+    if (leaders.contains(pid)) return pid;
+    if (leaders.contains(process->session)) return process->session;
+    pid = process->parent;
   }
   return 0;
 }

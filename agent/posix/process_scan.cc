@@ -44,19 +44,6 @@ std::string read_status(pid_t pid) {
   return read_proc_file(path.data(), 16384);
 }
 
-/// Reads /proc/PID/status, not stat: a reader of stat may have to wait (bounded_read.h).
-std::optional<Process> read_process(pid_t pid) {
-  const std::string status = read_status(pid);
-  const char* state = field_of(status, "\nState:\t");
-  if (state == nullptr) return std::nullopt;
-  // The first number of NSsid is the one in the namespace of this /proc.
-  return Process{.pid = pid,
-                 .parent = number_of(status, "\nPPid:\t"),
-                 .session = number_of(status, "\nNSsid:\t"),
-                 .state = *state,
-                 .threads = number_of(status, "\nThreads:\t")};
-}
-
 using Starts = std::map<pid_t, std::uint64_t>;
 
 /// When processes began, by the clock of ticks_since_boot(). Processes that are gone or cannot be
@@ -131,6 +118,19 @@ std::string read_beginning(int fd, std::size_t bytes_max) {
 std::string read_proc_file(const char* path, std::size_t bytes_max) {
   const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   return fd.is_open() ? read_beginning(fd.get(), bytes_max) : std::string();
+}
+
+// Reads /proc/PID/status, not stat: a reader of stat may have to wait (bounded_read.h).
+std::optional<Process> read_process(pid_t pid) {
+  const std::string status = read_status(pid);
+  const char* state = field_of(status, "\nState:\t");
+  if (state == nullptr) return std::nullopt;
+  // The first number of NSsid is the one in the namespace of this /proc.
+  return Process{.pid = pid,
+                 .parent = number_of(status, "\nPPid:\t"),
+                 .session = number_of(status, "\nNSsid:\t"),
+                 .state = *state,
+                 .threads = number_of(status, "\nThreads:\t")};
 }
 
 std::vector<Process> all_processes() {

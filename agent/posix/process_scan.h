@@ -42,6 +42,9 @@ bool signal_process(const Process& process, int number);
 /// All processes, including zombies. Costs about 10 us for each process.
 std::vector<Process> all_processes();
 
+/// One process, which may be a zombie. No value: there is no such process, or /proc cannot be read.
+std::optional<Process> read_process(pid_t pid);
+
 /// The state of one process, as in Process::state; '?': there is no such process.
 char process_state(pid_t pid);
 

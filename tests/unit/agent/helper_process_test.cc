@@ -2,8 +2,11 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
 
 #include <catch2/catch.hpp>
 
@@ -92,6 +95,78 @@ TEST_CASE("helper_process: a signal for a worker or what descends from it", "[un
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOWAIT) == 0);
   CHECK(info.si_status == SIGKILL);
   CHECK(signal_family_member(child.pid, {child.pid}, 0) == 0);  // A dead process has no worker.
+}
+
+/// A worker with descendants. All of them end with the worker.
+struct WorkerFamily {
+  /// What the worker does: it starts descendants, and writes the pid of the last one into `report`.
+  using Run = void (*)(int report);
+
+  pid_t worker = -1;
+  pid_t last = -1;
+
+  explicit WorkerFamily(Run run) {
+    std::array<int, 2> report{};
+    REQUIRE(::pipe(report.data()) == 0);
+    worker = ::fork();
+    if (worker == 0) {
+      ::setsid();
+      run(report[1]);
+      for (;;)
+        ::pause();
+    }
+    REQUIRE(::read(report[0], &last, sizeof last) == sizeof last);
+    ::close(report[0]);
+    ::close(report[1]);
+  }
+  ~WorkerFamily() {
+    ::kill(last, SIGKILL);
+    ::kill(worker, SIGKILL);
+    ::waitpid(worker, nullptr, 0);
+  }
+  WorkerFamily(const WorkerFamily&) = delete;
+  WorkerFamily& operator=(const WorkerFamily&) = delete;
+};
+
+void write_pid(int report, pid_t pid) {
+  (void)!::write(report, &pid, sizeof pid);
+}
+
+// Starts ten processes, each the parent of the next, and each in a session of its own.
+void start_line(int report) {
+  for (int i = 0; i < 10; ++i) {
+    if (::fork() != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::setsid();
+  }
+  write_pid(report, ::getpid());
+}
+
+// Starts a process in the worker's session whose parent has ended.
+void start_orphan(int report) {
+  std::array<int, 2> pids{};
+  if (::pipe(pids.data()) != 0) return;
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const pid_t orphan = ::fork();
+    if (orphan == 0) return;
+    write_pid(pids[1], orphan);
+    ::_exit(0);
+  }
+  ::waitpid(parent, nullptr, 0);
+  pid_t orphan = -1;
+  if (::read(pids[0], &orphan, sizeof orphan) == sizeof orphan) write_pid(report, orphan);
+}
+
+TEST_CASE("helper_process: descendants in other sessions, and orphans in a worker's session",
+          "[unit][posix]") {
+  const Child other(true);
+  for (const WorkerFamily::Run run : {start_line, start_orphan}) {
+    const WorkerFamily family(run);
+    CHECK(signal_family_member(family.last, {other.pid, family.worker}, 0) == family.worker);
+    CHECK(signal_family_member(family.last, {other.pid}, SIGKILL) == 0);
+    CHECK(process_state(family.last) != 'Z');
+  }
 }
 
 TEST_CASE("process_activity: a stopped worker, its command line and its threads", "[unit][posix]") {

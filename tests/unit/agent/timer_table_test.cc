@@ -33,6 +33,8 @@ TEST_CASE("timer_table: a line of torch's client", "[unit][timer]") {
 TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
   CHECK(line_defect("hello") == "it is no object of JSON");
   CHECK(line_defect("") == "it is no object of JSON");
+  CHECK(line_defect("1") == "it is no object of JSON");
+  CHECK(line_defect(R"( {"pid": 1})") == "it is no object of JSON");
   CHECK(line_defect("[1]") == "it is no object of JSON");
   CHECK(line_defect(R"({"pid": 1)") == "it is no object of JSON");
   CHECK(line_defect(R"({"a": [[[[[[[[1]]]]]]]]})") == "it is no object of JSON");
@@ -175,6 +177,16 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: there is a limit, and old timers 
   CHECK(set(1, "0", 20));
   release(1, "1");
   CHECK(set(1, "one more", 10));
+}
+
+TEST_CASE_METHOD(TimerTableTest, "timer_table: room is made once in a check interval",
+                 "[unit][timer]") {
+  CHECK(table.may_make_room(now));
+  CHECK_FALSE(table.may_make_room(now));
+  CHECK_FALSE(table.may_make_room(now + TimerTable::kCheckInterval - 1ns));
+  now += TimerTable::kCheckInterval;
+  CHECK(table.may_make_room(now));
+  CHECK_FALSE(table.may_make_room(now + 1ms));
 }
 
 }  // namespace
