@@ -5,15 +5,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/from_errno.h"
@@ -26,7 +29,12 @@ using boost::system::error_code;
 
 namespace {
 constexpr auto kRetryDelay = std::chrono::seconds(1);
-constexpr int kReadsAtOnce = 16;  // Of one connection. Then others have their turn.
+constexpr std::size_t kReadBytes = 1024;
+// Of all connections together, before the loop handles other events. Reads of this number can bring
+// about 1,200 lines, whose parsing takes some milliseconds.
+constexpr int kReadsPerTurn = 16;
+// The workers get their signal after this time at the latest, however much they have sent.
+constexpr auto kReadTimeAtNotice = std::chrono::milliseconds(50);
 
 /// The user at the other end, if it is neither this user nor root; -1 if the kernel does not tell.
 std::optional<std::int64_t> other_user(int socket) {
@@ -47,24 +55,39 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
     socket_.non_blocking(true, ignored);
   }
 
-  void read() {
+  /// Waits until the worker has sent something. Then the channel reads it, in one of its turns.
+  void wait() {
     socket_.async_wait(Protocol::socket::wait_read, [self = shared_from_this()](error_code ec) {
       if (self->channel_ == nullptr) return;
       if (ec) return self->finish("");
-      if (self->receive_waiting()) self->read();
+      self->channel_->enqueue(self);
     });
   }
 
-  /// Reads and handles what the worker has sent. False if this connection is closed now.
-  bool receive_waiting() {
-    for (int i = 0; i < kReadsAtOnce && channel_ != nullptr; ++i) {
-      error_code ec;
-      const std::size_t n = socket_.read_some(asio::buffer(chunk_), ec);
-      if (ec == asio::error::would_block || ec == asio::error::interrupted) return true;
-      if (ec) return finish(""), false;
-      if (!handle_bytes(std::string_view(chunk_.data(), n))) return false;
-    }
-    return channel_ != nullptr;
+  enum class Received { Bytes, Nothing, Closed };
+
+  /// Handles at most kReadBytes of what the worker has sent. Closed: this connection is closed now.
+  Received receive() {
+    if (channel_ == nullptr) return Received::Closed;
+    error_code ec;
+    const std::size_t n = socket_.read_some(asio::buffer(chunk_), ec);
+    if (ec == asio::error::would_block || ec == asio::error::interrupted) return Received::Nothing;
+    if (ec) return finish(""), Received::Closed;
+    const bool is_open = handle_bytes(std::string_view(chunk_.data(), n));
+    return is_open ? Received::Bytes : Received::Closed;
+  }
+
+  /// The number of bytes that the worker has sent and the channel has not read.
+  std::size_t waiting_bytes() const {
+    error_code ignored;  // A failure shows at the next read.
+    return socket_.available(ignored);
+  }
+
+  /// Handles the next `bytes` bytes, unless `until` comes first. Also notices the connection's end.
+  void receive_until(Instant until, std::size_t bytes) {
+    // The read after the last of the bytes finds the end.
+    for (std::size_t reads = bytes / kReadBytes + 2; reads > 0 && now() < until; --reads)
+      if (receive() != Received::Bytes) return;
   }
 
   /// Never waits: if the socket's buffer is full, the worker has not read for a long time, and the
@@ -107,7 +130,7 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   WorkerChannel* channel_;
   Protocol::socket socket_;
   WorkerLines lines_;
-  std::array<char, 1024> chunk_{};
+  std::array<char, kReadBytes> chunk_{};
 };
 
 Result<OwnedFd> WorkerChannel::listen_at(const std::string& path) {
@@ -180,7 +203,7 @@ error_code WorkerChannel::accept_waiting() {
     }
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     connections_.insert(connection);
-    connection->read();
+    connection->wait();
     if (const auto deadline = preemption_.notified_until()) connection->send_notice(*deadline);
   }
   return {};
@@ -213,13 +236,54 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
   accept();
 }
 
+void WorkerChannel::enqueue(std::shared_ptr<Connection> connection) {
+  readable_.push_back(std::move(connection));
+  if (!std::exchange(turn_pending_, true)) post_turn();
+}
+
+// Asio looks for new events between two posted turns. So other events, such as the end of a worker,
+// wait for one or two turns, not for all connections.
+void WorkerChannel::post_turn() {
+  asio::post(acceptor_.get_executor(), [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) read_turn();
+  });
+}
+
+void WorkerChannel::read_turn() {
+  const std::weak_ptr alive(alive_);
+  for (int reads = 0; reads < kReadsPerTurn && !readable_.empty(); ++reads) {
+    const auto connection = std::move(readable_.front());
+    readable_.pop_front();
+    const auto received = connection->receive();
+    if (alive.expired()) return;  // A handler has ended this channel.
+    if (received != Connection::Received::Closed) connection->wait();
+  }
+  turn_pending_ = !readable_.empty();
+  if (turn_pending_) post_turn();
+}
+
+// The connections with the fewest bytes come first: if the time is over before all is read, the
+// messages of workers that flood the channel are left over.
+void WorkerChannel::receive_waiting() {
+  struct Waiting {
+    std::size_t bytes = 0;
+    std::shared_ptr<Connection> connection;
+  };
+  std::vector<Waiting> all;
+  for (const auto& connection : connections_)
+    all.push_back({connection->waiting_bytes(), connection});
+  std::sort(all.begin(), all.end(),
+            [](const Waiting& a, const Waiting& b) { return a.bytes < b.bytes; });
+  const Instant until = now() + kReadTimeAtNotice;
+  for (const Waiting& next : all)
+    next.connection->receive_until(until, next.bytes);
+}
+
 void WorkerChannel::preempt(Instant deadline) {
   // A promise that was sent before the notice counts, even if the loop has not read it yet.
   // An error here occurs in accept() again, which handles it.
   [[maybe_unused]] const auto error = accept_waiting();
-  const auto known = connections_;
-  for (const auto& connection : known)
-    connection->receive_waiting();
+  receive_waiting();
   std::set<LocalRank> promised;
   const auto notified = connections_;  // A copy: send_notice() removes one that does not read.
   for (const auto& connection : notified) {
@@ -245,6 +309,7 @@ void WorkerChannel::reset() {
   for (const auto& connection : connections_)
     connection->detach();
   connections_.clear();
+  readable_.clear();
   accept();
 }
 

@@ -1,10 +1,12 @@
 // The socket over which workers report progress, and get the notice that they will have to stop.
 //
 // docs/worker_channel.md has the protocol. Nothing that a worker sends can block the loop, use
-// memory without bound or end the agent: a connection that breaks a rule is closed.
+// memory without bound or end the agent: a connection that breaks a rule is closed. The loop reads
+// the connections in turns: each turn reads little, so that other events have their turns, too.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -52,7 +54,8 @@ class WorkerChannel {
   /// The value of MUSTER_WORKER_CHANNEL in the workers' environment.
   const std::string& path() const { return path_; }
 
-  /// Notifies all workers, also those that connect later, that they have until `deadline`.
+  /// Notifies all workers, also those that connect later, that they have until `deadline`. Reads
+  /// first what they have sent before, for 50 ms at most.
   void preempt(Instant deadline);
 
   /// The notice of this attempt, and the workers that had promised before it to end by themselves.
@@ -70,6 +73,10 @@ class WorkerChannel {
   void refuse(std::int64_t uid);
   void retry_later(const boost::system::error_code& error);
   void close(const std::shared_ptr<Connection>& connection);
+  void enqueue(std::shared_ptr<Connection> connection);
+  void post_turn();
+  void read_turn();
+  void receive_waiting();
 
   const std::string path_;
   const int local_world_size_;
@@ -81,6 +88,9 @@ class WorkerChannel {
   std::uint64_t refused_ = 0;  // Connections of other users.
   Preemption preemption_;
   std::set<std::shared_ptr<Connection>> connections_;
+  // Connections with something to read, in order. One that was closed meanwhile may still be here.
+  std::deque<std::shared_ptr<Connection>> readable_;
+  bool turn_pending_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Expires with this object.
 };
 

@@ -4,6 +4,7 @@ documentation, and against invalid input.
 channel_test.py PROBE DOCUMENTATION. Needs no torch.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -164,6 +165,37 @@ class Channel(unittest.TestCase):
         many[1].close()
         self.expect("progress 1")
         waiting.close()
+
+    def flood(self, connections):
+        """Fills the buffers of this number of connections of rank 0, again and again."""
+        clients = [self.connect({"type": "hello", "local_rank": 0}) for _ in range(connections)]
+        lines, ended = b'{"type":"x"}\n' * 5000, threading.Event()
+        rest = dict.fromkeys(clients, lines)  # A call of send() may take a part of a line.
+
+        def send():
+            while not ended.is_set():
+                for client in clients:
+                    with contextlib.suppress(BlockingIOError):
+                        rest[client] = rest[client][client.send(rest[client]):] or lines
+
+        for client in clients:
+            client.setblocking(False)
+        thread = threading.Thread(target=send)
+        thread.start()
+        self.addCleanup(lambda: (ended.set(), thread.join()))
+
+    def test_a_flood_of_lines_does_not_stop_the_loop(self):
+        self.connect({"type": "hello", "local_rank": 1}, {"type": "ends_itself"}, {"type": "progress"})
+        self.expect("progress 1")
+        self.flood(1000)
+        time.sleep(1)  # All buffers are full.
+        self.connect({"type": "hello", "local_rank": 2}, {"type": "ends_itself"})
+        begin = time.monotonic()
+        for _ in range(20):  # Each one is an event of the loop, as the end of a worker is.
+            self.command("held")
+        self.command("preempt 30")
+        self.assertLess(time.monotonic() - begin, 8)
+        self.command("held", "held 1", "held 2", "done held")
 
     def test_the_path(self):
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
