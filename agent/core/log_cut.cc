@@ -12,6 +12,14 @@ constexpr std::int64_t kQuarters = 4;
 // If the reader that shows the file lags behind, only little can be removed. A cut below this
 // fraction of the limit is not worth moving the rest.
 constexpr std::int64_t kWorthwhileParts = 8;
+// A cut moves all bytes behind it. Each removed byte pays for at most this number of moved bytes,
+// so that all moves together stay in proportion to what is written, however far the reader lags
+// behind.
+constexpr std::int64_t kMovedPerRemoved = 4;
+
+bool pays_for_move(const LogRange& range, std::int64_t size) {
+  return range.length >= (size - range.end()) / kMovedPerRemoved;
+}
 
 }  // namespace
 
@@ -30,16 +38,18 @@ std::optional<LogRange> LogCut::over_limit(std::int64_t size, std::int64_t read_
   if (max_ == 0 || size <= max_) return std::nullopt;
   const std::int64_t from = head_end_ > 0 ? head_end_ : max_ / kQuarters;
   const std::int64_t to = std::min(size - max_ / kQuarters, read_to);
-  if (to - from < max_ / kWorthwhileParts) return std::nullopt;
-  return LogRange{from, to - from};
+  const LogRange range{from, to - from};
+  if (range.length < max_ / kWorthwhileParts || !pays_for_move(range, size)) return std::nullopt;
+  return range;
 }
 
 std::optional<LogRange> LogCut::for_space(std::int64_t size, std::int64_t read_to) const {
   const std::int64_t from = head_end_ > 0 ? head_end_ : std::max(kMinCutBytes, size / kQuarters);
   const std::int64_t tail = std::max(kMinCutBytes, (size - from) / kQuarters);
   const std::int64_t to = std::min(size - tail, read_to);
-  if (to - from < kMinCutBytes) return std::nullopt;
-  return LogRange{from, to - from};
+  const LogRange range{from, to - from};
+  if (range.length < kMinCutBytes || !pays_for_move(range, size)) return std::nullopt;
+  return range;
 }
 
 void LogCut::removed(const LogRange& range) {

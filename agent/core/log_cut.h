@@ -34,8 +34,11 @@ class LogCut {
 
   /// The range to remove if the file is over its limit. The first and the last quarter of the limit
   /// are kept at least. Bytes from `read_to` on are kept too, because they have not been shown yet.
+  /// Nothing is removed until that is worth moving the bytes behind it, so the file may be larger
+  /// than the limit, by up to 5/4 of the bytes that have not been shown.
   std::optional<LogRange> over_limit(std::int64_t size, std::int64_t read_to) const;
-  /// The range to remove if the disk is full: most of the bytes between head and tail.
+  /// The range to remove if the disk is full: most of the bytes between head and tail, up to
+  /// `read_to`. Empty if that is not worth moving the bytes behind it.
   std::optional<LogRange> for_space(std::int64_t size, std::int64_t read_to) const;
   /// Records that the range was removed, and that the bytes after it were moved up.
   void removed(const LogRange& range);

@@ -196,7 +196,7 @@ void LogFile::cut_over_limit() {
   if (const auto range = cut_->over_limit(size_, min_reader_offset())) remove(*range);
 }
 
-// Removes bytes that have been shown; if there are none, bytes that have not been shown.
+// Removes bytes that have been shown; if these are too few, also bytes that have not been shown.
 bool LogFile::make_room(int error) {
   if (options_.ends_when_full) {
     if (options_.on_full && !std::exchange(warned_, true)) {

@@ -1,5 +1,6 @@
 #include "agent/core/log_cut.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <catch2/catch.hpp>
@@ -25,12 +26,53 @@ TEST_CASE("log cut: above it the middle goes, the first and last quarter stay", 
 }
 
 TEST_CASE("log cut: what is not shown yet is not cut", "[unit][logs]") {
-  const auto cut = LogCut(kLimit).over_limit(kLimit * 10, kLimit + 17);
+  const auto cut = LogCut(kLimit).over_limit(kLimit * 3, kLimit + 17);
   REQUIRE(cut);
   CHECK(cut->end() == kLimit + 17);
   CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, 0));
   // A small cut is not worth the work.
   CHECK_FALSE(LogCut(kLimit).over_limit(kLimit * 10, kLimit / 4 + 4096));
+}
+
+TEST_CASE("log cut: a cut moves at most four bytes for each that it removes", "[unit][logs]") {
+  const std::int64_t size = kLimit * 10;
+  // A fifth of what is behind the head is removed, and four fifths are moved.
+  const std::int64_t over_limit = kLimit / 4 + (size - kLimit / 4) / 5;
+  CHECK(LogCut(kLimit).over_limit(size, over_limit + 1));
+  CHECK_FALSE(LogCut(kLimit).over_limit(size, over_limit - 4));
+  const std::int64_t for_space = size / 4 + size * 3 / 4 / 5;
+  CHECK(LogCut(kLimit).for_space(size, for_space + 1));
+  CHECK_FALSE(LogCut(kLimit).for_space(size, for_space - 4));
+  // All has been shown, or counts as shown because there is no other room.
+  CHECK(LogCut(kLimit).over_limit(size, size));
+  CHECK(LogCut(kLimit).for_space(size, size));
+}
+
+TEST_CASE("log cut: a reader that lags far behind does not multiply the writes", "[unit][logs]") {
+  LogCut log(kLimit);
+  std::int64_t size = 0;
+  std::int64_t read_to = 0;
+  std::int64_t written = 0;
+  std::int64_t moved = 0;
+  const auto step = [&](std::int64_t more, std::int64_t shown) {
+    size += more;
+    written += more;
+    read_to = std::min(size, read_to + shown);
+    if (const auto cut = log.over_limit(size, read_to)) {
+      moved += size - cut->end();
+      log.removed(*cut);
+      size -= cut->length;
+      read_to -= cut->length;
+    }
+    CHECK(size <= kLimit + (size - read_to) * 5 / 4);
+  };
+  for (int i = 0; i < 2000; ++i)  // The backlog grows to 400 times the limit.
+    step(kLimit / 4, kLimit / 20);
+  CHECK(size - read_to == 2000 * (kLimit / 4 - kLimit / 20));
+  for (int i = 0; i < 10'000; ++i)  // Then it shrinks slowly.
+    step(kLimit / 100, kLimit / 20);
+  CHECK(moved <= 4 * written);
+  CHECK(size <= kLimit);
 }
 
 TEST_CASE("log cut: cut again and again, the size stays within the limit", "[unit][logs]") {
