@@ -232,8 +232,10 @@ std::string make_why(const Json& run) {
   lines += "  " + text(failure.at("at")) + ", round " + number(failure.at("round")) + ": " +
            text(failure.at("text")) + "\n";
   const std::string report = report_lines(run);
-  lines += report + "\nwhat followed\n";
+  // The failure of an earlier host, which was recorded, has no number among this host's events.
   const std::int64_t first = integer(failure.at("number"));
+  lines +=
+      report + "\nwhat followed" + (first == 0 ? " since the host was started again" : "") + "\n";
   for (const Json& event : run.at("events"))
     if (integer(event.at("number")) > first) lines += "  " + event_line(event);
   lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
