@@ -39,7 +39,7 @@ std::optional<Instant> Rendezvous::next_deadline() const {
   if (!complete() && !closed_ && run_ && !recovery_) {
     if (unseen_.may_run(now_))
       also(unseen_.wait_until());
-    else if (!participant_is_absent())
+    else if (counts_.absent == 0)
       also(deadline_);
     also(spares_step_in_);
   }
@@ -94,7 +94,7 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
   by_instance_.clear();
   by_connection_.clear();
   places_ = {};
-  natives_ = torch_redundant_ = succeeded_ = 0;
+  counts_ = {};
   liveness_ = {};
   join_deadlines_.clear();
   absent_.clear();
@@ -284,8 +284,7 @@ void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnect
   member = find(id);  // The restart may have ended the run.
   if (outcome_ || member == nullptr) return;
   if (member->place == Place::Restarting) unseen_.clear();
-  if (member->succeeded) --succeeded_;
-  member->succeeded = false;
+  set_succeeded(*member, false);
   mark_unrecorded(member->name);
   if (move_out_if_kept_out(id)) return;
   if (member->place == Place::Restarting || member->place == Place::Resuming) {
@@ -372,9 +371,8 @@ void Rendezvous::on(const NodeFinished& event) {
   if (member->succeeded || event.round > round_) return;
   const bool in_round = phase() == Phase::Running || phase() == Phase::Draining;
   if (!restarting && !(member->place == Place::Participant && in_round)) return;
-  member->succeeded = true;
+  set_succeeded(*member, true);
   if (member->last_rank) unseen_.clear();
-  ++succeeded_;
   mark_unrecorded(member->name);
   changed();
   // The node got RestartRound after its workers had succeeded.
@@ -389,7 +387,7 @@ void Rendezvous::on(const ConnectionLost& event) {
   if (!member->resumes || member->succeeded || outcome_)
     return gone(member->id, RestartCause::NodeLost, "its connection closed");
   by_connection_.erase(event.from.value);
-  member->connection.reset();
+  set_connection(*member, std::nullopt);
   // While this process was paused, the node may have tried in vain to connect again.
   const bool was_paused = paused_until_ && now_ - *paused_until_ < setup_.lease;
   set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + setup_.closed_grace);

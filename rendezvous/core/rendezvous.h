@@ -22,6 +22,7 @@
 #include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
+#include "rendezvous/core/member_counts.h"
 #include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/core/rendezvous_setup.h"
 #include "rendezvous/core/run_phase.h"
@@ -139,6 +140,8 @@ class Rendezvous {
   RendezvousActions abandon(std::string_view invariant);
   /// The invariant that was broken; empty in a sound run.
   const std::optional<std::string>& broken() const { return broken_; }
+  /// Whether the counts of the members agree with a scan of all members. For tests: it is slow.
+  bool counts_are_right() const;
 
  private:
   friend struct testing::RendezvousBreaker;
@@ -158,14 +161,15 @@ class Rendezvous {
   };
   static constexpr std::size_t kPlaces = 11;
 
+  /// Fields that are marked "Counted" are changed by the setters only: counts_ depends on them.
   struct Member {
     MemberId id = 0;
     NodeName name;
-    bool native = false;
-    std::optional<ConnectionId> connection;
-    Place place = Place::Away;
-    std::uint64_t order = 0;  // The order among the members with the same place.
-    std::optional<int> last_rank;
+    bool native = false;                     // Counted; never changes.
+    std::optional<ConnectionId> connection;  // Counted.
+    Place place = Place::Away;               // Counted.
+    std::uint64_t order = 0;                 // The order among the members with the same place.
+    std::optional<int> last_rank;            // Counted.
     int rank = 0;
     // Only of muster nodes.
     std::string instance;
@@ -174,16 +178,17 @@ class Rendezvous {
     std::optional<int> preferred_rank;
     bool spare = false;
     bool hosts_rendezvous = false;
-    bool succeeded = false;
+    bool succeeded = false;             // Counted.
     std::int64_t restarted_round = -1;  // The round of the last RestartRound to this node.
     /// The connection on which the host sent Rejoin. Earlier messages to the node may be lost.
     std::optional<ConnectionId> rejoins;
     std::optional<Instant> join_deadline;
     bool resumes = false;
-    bool closed = false;                  // Its last connection was closed.
-    std::optional<Instant> held_until;    // Only in HeldBack.
-    std::optional<Instant> absent_until;  // The node has no connection, and is lost at this time.
-    Instant absent_since{};               // Only valid with absent_until.
+    bool closed = false;                // Its last connection was closed.
+    std::optional<Instant> held_until;  // Only in HeldBack.
+    /// Counted. The node has no connection, and is lost at this time.
+    std::optional<Instant> absent_until;
+    Instant absent_since{};  // Only valid with absent_until.
     // Only of torchrun nodes.
     Waits waits = Waits::No;
     bool finished = false;  // Its workers have succeeded in this round.
@@ -213,13 +218,24 @@ class Rendezvous {
   // rendezvous_members.cc
   MemberId add_member(const NodeName& name, bool native);
   void bind(MemberId id, ConnectionId connection);
+  static MemberCounts counts_of(const Member& member);
+  /// Changes counted fields of a member, and updates counts_. Only for the setters.
+  template <typename Change>
+  void change(Member& member, const Change& change_fields) {
+    counts_ -= counts_of(member);
+    change_fields();
+    counts_ += counts_of(member);
+  }
   void set_place(MemberId id, Place where);
+  void set_connection(Member& member, std::optional<ConnectionId> connection);
+  void set_last_rank(Member& member, std::optional<int> rank);
+  void set_succeeded(Member& member, bool succeeded);
   void erase(MemberId id, std::string_view why = "it gave up");
   void gone(MemberId id, RestartCause cause, const std::string& what);
   void touch(MemberId id);
   void set_join_deadline(MemberId id, std::optional<Instant> deadline);
   void set_absent(MemberId id, std::optional<Instant> until);
-  bool participant_is_absent() const;
+  bool address_has_newcomer(const std::string& addr) const;
   bool hold_back(MemberId id);
   void set_held(MemberId id, std::optional<Instant> until);
   void let_in_again(MemberId id);
@@ -402,9 +418,7 @@ class Rendezvous {
   std::map<std::string, MemberId> by_instance_;
   std::map<std::uint32_t, MemberId> by_connection_;
   std::array<std::map<std::uint64_t, MemberId>, kPlaces> places_;
-  std::size_t natives_ = 0;
-  std::size_t torch_redundant_ = 0;
-  std::size_t succeeded_ = 0;
+  MemberCounts counts_;
   std::uint64_t sequence_ = 0;
   MemberId next_id_ = 0;
   Liveness liveness_;

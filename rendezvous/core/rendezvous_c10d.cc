@@ -60,7 +60,7 @@ bool Rendezvous::ignores_close(ConnectionId client) const {
 
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
   advance(now);
-  if (torchrun_.renew_if_due(now, wall, natives_ > 0)) dirty_ = true;
+  if (torchrun_.renew_if_due(now, wall, counts_.natives > 0)) dirty_ = true;
   if (dirty_) rebuild(wall);
   return torchrun_.shown();
 }
@@ -303,14 +303,17 @@ void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
   if (member == nullptr) return;
   const NodeName who = member->name;
   set_place(id, Place::Away);
-  if (natives_ > 0) begin_restart(RestartCause::Requested, who, "it left the round to restart");
+  if (counts_.natives > 0)
+    begin_restart(RestartCause::Requested, who, "it left the round to restart");
 }
 
 void Rendezvous::torch_waits(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr) return;
   set_place(id, Place::Waiting);
-  if (natives_ == 0 || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0) return;
+  if (counts_.natives == 0 || !run_ || run_->scale_policy != ScalePolicy::Now ||
+      counts_.succeeded > 0)
+    return;
   begin_restart(RestartCause::NodeJoined, NodeName(member->name), "it wants to join");
 }
 

@@ -97,7 +97,7 @@ bool Rendezvous::move_out_if_kept_out(MemberId id) {
 bool Rendezvous::restart_without_excluded() {
   if (!excluded_may_work_ || !complete() || draining()) return false;
   excluded_may_work_ = false;
-  if (kept_out_.empty() || closed_ || succeeded_ > 0) return false;
+  if (kept_out_.empty() || closed_ || counts_.succeeded > 0) return false;
   const Member* excluded = first_in(Place::Participant, [&](const Member& member) {
     const auto kept = member.native ? kept_out_.find(member.name) : std::nullopt;
     return kept && kept->how == KeptOutHow::Excluded;
@@ -167,7 +167,7 @@ std::string Rendezvous::describe_kept_out(const std::string& node, KeptOutHow ho
     text =
         "it leaves at the next round, and the round that runs goes on with it until then "
         "(`musterctl restart` begins the next one now)";
-  else if (succeeded_ > 0)
+  else if (counts_.succeeded > 0)
     text =
         "others have finished already, so the round that runs goes on with it; it is not taken "
         "into a further one";

@@ -1,6 +1,7 @@
 // The members of the rendezvous, and the place of each.
 
 #include <algorithm>
+#include <limits>
 
 #include "rendezvous/core/rendezvous.h"
 
@@ -11,9 +12,9 @@ Rendezvous::MemberId Rendezvous::add_member(const NodeName& name, bool native) {
   Member member{.id = id, .name = name, .native = native};
   member.order = ++sequence_;
   places_[static_cast<std::size_t>(Place::Away)][member.order] = id;
+  counts_ += counts_of(member);
   members_.emplace(id, std::move(member));
   by_name_[name] = id;
-  natives_ += native ? 1 : 0;
   if (!native) torchrun_.add(id);
   changed();
   return id;
@@ -27,7 +28,7 @@ void Rendezvous::bind(MemberId id, ConnectionId connection) {
   first_is_back();
   set_absent(id, std::nullopt);
   member->closed = false;
-  member->connection = connection;
+  set_connection(*member, connection);
   by_connection_[connection.value] = id;
 }
 
@@ -87,13 +88,10 @@ Rendezvous::Member* Rendezvous::from(ConnectionId connection) {
 void Rendezvous::set_place(MemberId id, Place where) {
   Member* member = known(id);
   if (member == nullptr) return;
-  const auto redundant = [&] { return !member->native && member->place == Place::Redundant; };
-  if (redundant()) --torch_redundant_;
   places_[static_cast<std::size_t>(member->place)].erase(member->order);
-  member->place = where;
+  change(*member, [&] { member->place = where; });
   member->order = ++sequence_;
   places_[static_cast<std::size_t>(where)][member->order] = id;
-  if (redundant()) ++torch_redundant_;
   mark_unrecorded(member->name);
   changed();
 }
@@ -119,8 +117,7 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
   places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
   by_name_.erase(member.name);
   if (member.connection) by_connection_.erase(member.connection->value);
-  natives_ -= member.native ? 1 : 0;
-  succeeded_ -= member.succeeded ? 1 : 0;
+  counts_ -= counts_of(member);
   members_.erase(id);
   changed();
 }
@@ -137,11 +134,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
                     (preparing() || !over);
   const NodeName who = member.name;
   // A new agent at the same address reaches the host, so the silent agent is dead.
-  const bool replaced = std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-    const Member& other = entry.second;
-    return other.native && other.connection && !other.last_rank && other.name.addr == who.addr;
-  });
-  if (member.last_rank && (member.closed || replaced)) unseen_.clear();
+  if (member.last_rank && (member.closed || address_has_newcomer(who.addr))) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, round_, member.last_rank, cause, what});
   if (member.succeeded) {  // The node may go. Its result and its place in the round stay.
@@ -149,7 +142,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     set_absent(id, std::nullopt);
     set_join_deadline(id, std::nullopt);
     if (member.connection) by_connection_.erase(member.connection->value);
-    member.connection.reset();
+    set_connection(member, std::nullopt);
     return;
   }
   if (cause == RestartCause::NodeLost && !member.instance.empty() && !outcome_) {
@@ -162,7 +155,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     strikes_.count_loss(who.addr);
   }
   erase(id, what);
-  if (lost && natives_ > 0)
+  if (lost && counts_.natives > 0)
     begin_restart(cause, who, what);
   else if (lost && preparing())
     move_to(Phase::Running);  // No muster node is left that waits for its rank.
@@ -170,10 +163,21 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
 }
 
 bool Rendezvous::is_reusable() const {
-  return closed_ && std::all_of(members_.begin(), members_.end(), [&](const auto& entry) {
-           const Member& member = entry.second;
-           return member.native && (outcome_ || !member.connection);
-         });
+  // Every member is a muster node, and the node knows the outcome or has no connection any more.
+  return closed_ && counts_.natives == members_.size() && (outcome_ || counts_.connected == 0);
+}
+
+/// Whether a connected muster node at this address has not been in the last complete round.
+bool Rendezvous::address_has_newcomer(const std::string& addr) const {
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  // The names are ordered by address first.
+  for (auto entry = by_name_.lower_bound({addr, kLeast, kLeast});
+       entry != by_name_.end() && entry->first.addr == addr; ++entry) {
+    const Member* member = known(entry->second);
+    if (member != nullptr && member->native && member->connection && !member->last_rank)
+      return true;
+  }
+  return false;
 }
 
 // A node that has been in a round has a generation.
@@ -211,7 +215,7 @@ void Rendezvous::set_absent(MemberId id, std::optional<Instant> until) {
   if (member == nullptr) return;
   if (member->absent_until) absent_.erase({*member->absent_until, id});
   if (until && !member->absent_until) member->absent_since = now_;
-  member->absent_until = until;
+  change(*member, [&] { member->absent_until = until; });
   if (until) absent_.emplace(*until, id);
 }
 
@@ -261,13 +265,38 @@ bool Rendezvous::let_in_if_needed() {
   return true;
 }
 
-/// Whether a participant is absent. A round with that node would break at once if the node does not
-/// come back.
-bool Rendezvous::participant_is_absent() const {
-  return std::any_of(absent_.begin(), absent_.end(), [&](const auto& entry) {
-    const Member* member = known(entry.second);
-    return member != nullptr && member->place == Place::Participant;
-  });
+// --- counts --------------------------------------------------------------------------------------
+
+/// The part of one member in counts_.
+MemberCounts Rendezvous::counts_of(const Member& member) {
+  const auto one_if = [](bool condition) { return std::size_t{condition ? 1U : 0U}; };
+  const bool participates = member.place == Place::Participant;
+  return {.natives = one_if(member.native),
+          .connected = one_if(member.connection.has_value()),
+          .succeeded = one_if(member.succeeded),
+          .torch_redundant = one_if(!member.native && member.place == Place::Redundant),
+          .working = one_if(participates && !member.succeeded),
+          .returned = one_if(participates && member.last_rank),
+          .absent = one_if(participates && member.absent_until)};
+}
+
+void Rendezvous::set_connection(Member& member, std::optional<ConnectionId> connection) {
+  change(member, [&] { member.connection = connection; });
+}
+
+void Rendezvous::set_last_rank(Member& member, std::optional<int> rank) {
+  change(member, [&] { member.last_rank = rank; });
+}
+
+void Rendezvous::set_succeeded(Member& member, bool succeeded) {
+  change(member, [&] { member.succeeded = succeeded; });
+}
+
+bool Rendezvous::counts_are_right() const {
+  MemberCounts scanned;
+  for (const auto& [id, member] : members_)
+    scanned += counts_of(member);
+  return scanned == counts_;
 }
 
 }  // namespace muster

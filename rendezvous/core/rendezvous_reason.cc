@@ -56,12 +56,12 @@ std::string Rendezvous::make_reason() const {
   }
   if (preparing()) return round + " has its " + nodes + ": rank 0 empties the workers' store";
   std::string text = round + " runs with " + nodes;
-  if (succeeded_ == 0) return text;
+  if (counts_.succeeded == 0) return text;
   NameList working;
   for_each_in(Place::Participant, [&](const Member& member) {
     if (!member.succeeded) working.add(member.name, "rank " + std::to_string(member.rank));
   });
-  return text + "; " + have_finished(succeeded_) + ", still at work: " + working.text();
+  return text + "; " + have_finished(counts_.succeeded) + ", still at work: " + working.text();
 }
 
 std::string Rendezvous::make_gathering_reason() const {
@@ -104,7 +104,7 @@ std::string Rendezvous::make_gathering_reason() const {
   } else if (deadline_) {
     text += "; the last call is running";
   }
-  if (succeeded_ > 0) text += "; " + have_finished(succeeded_);
+  if (counts_.succeeded > 0) text += "; " + have_finished(counts_.succeeded);
   const auto spares = count(Place::Standby) + count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
   if (!held_.empty())
@@ -140,7 +140,7 @@ std::string Rendezvous::why_not_let_in(const Member& member) const {
   if (taken >= places)
     return std::to_string(taken) + " of " + std::to_string(places) +
            " places are taken: this node waits as a spare";
-  if (complete() && succeeded_ > 0)
+  if (complete() && counts_.succeeded > 0)
     return "this node is let in only if those that are still at work restart";
   if (run_->scale_policy == ScalePolicy::AtRestart)
     return "this node is let in at the next restart (--scale-policy=at-restart)";

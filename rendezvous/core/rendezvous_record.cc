@@ -183,10 +183,9 @@ void Rendezvous::restore_member(const MemberRecord& record) {
   member->preferred_rank = record.preferred_rank;
   member->spare = record.spare;
   member->hosts_rendezvous = record.hosts_rendezvous;
-  member->last_rank = record.rank;
+  set_last_rank(*member, record.rank);
   member->rank = record.rank.value_or(0);
-  member->succeeded = record.standing == Standing::Finished;
-  if (member->succeeded) ++succeeded_;
+  set_succeeded(*member, record.standing == Standing::Finished);
   const bool in_round = complete() && record.rank;
   if (!in_round) member->restarted_round = complete() ? round_ : round_ - 1;
   if (!in_round) return set_place(id, member->succeeded ? Place::Finished : Place::Restarting);

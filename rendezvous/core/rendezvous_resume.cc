@@ -52,8 +52,8 @@ bool Rendezvous::has_finished_elsewhere(const NodeResumed& event) const {
 void Rendezvous::take_as_finished(const NodeJoined& join, const NodeResumed& event) {
   Member* member = register_member(join);
   if (member == nullptr) return;
-  member->last_rank = event.group_rank;
-  if (!std::exchange(member->succeeded, true)) ++succeeded_;
+  set_last_rank(*member, event.group_rank);
+  set_succeeded(*member, true);
   set_place(member->id, Place::Finished);
   unseen_.clear();
   note_return(join);
@@ -138,8 +138,8 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
   if (taken) return send_rejoin(event.from, "another node has this node's rank");
   Member* member = register_member(join);
   if (member == nullptr) return;
-  member->last_rank = event.group_rank;
-  if (event.state == State::Finished && !std::exchange(member->succeeded, true)) ++succeeded_;
+  set_last_rank(*member, event.group_rank);
+  if (event.state == State::Finished) set_succeeded(*member, true);
   set_place(member->id, Place::Resuming);
   Recovery& recovery = *recovery_;
   // The node may have reported another rank before.
@@ -222,7 +222,7 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   move_to(Phase::Gathering);
   actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
   unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));
-  if (recovery.failure || succeeded_ > 0) unseen_.clear();
+  if (recovery.failure || counts_.succeeded > 0) unseen_.clear();
   unseen_.end_round(now_);
   // Round numbers go on after the number of the cancelled round.
   round_ = std::max(round_, recovery.round + 1);

@@ -25,14 +25,15 @@ bool Rendezvous::apply_rules_to_complete_round() {
     return true;
   }
   // All nodes that waited for the torchrun nodes to restart are gone: the torchrun nodes go on.
-  if (draining() && expected() <= torch_redundant_) {
+  if (draining() && expected() <= counts_.torch_redundant) {
     move_to(Phase::Running);
     changed();
   }
   if (restart_without_excluded()) return true;
   // Newcomers restart the others only if the scale policy allows it, and never after a node has
   // finished.
-  if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now || succeeded_ > 0)
+  if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now ||
+      counts_.succeeded > 0)
     return false;
   if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
   const Member* newcomer = first_native(Place::Redundant);
@@ -109,7 +110,7 @@ bool Rendezvous::admit_spare() {
 /// The number of nodes that are alive and about to join this round.
 std::size_t Rendezvous::expected() const {
   return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) +
-         count(Place::Resuming) + not_back() + torch_redundant_;
+         count(Place::Resuming) + not_back() + counts_.torch_redundant;
 }
 
 /// Nodes that only replace others are admitted up to this number of participants.
@@ -121,7 +122,8 @@ std::size_t Rendezvous::spare_target() const {
 /// Whether the round must not be completed yet, even if there are enough nodes or the last call is
 /// over.
 bool Rendezvous::is_held_up() const {
-  return recovery_ || participant_is_absent() || unseen_.may_run(now_);
+  // A round with an absent node would break at once if that node does not come back.
+  return recovery_ || counts_.absent > 0 || unseen_.may_run(now_);
 }
 
 bool Rendezvous::may_complete() const {
@@ -130,8 +132,7 @@ bool Rendezvous::may_complete() const {
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: every node that is still alive has come back, so there is no node to wait for.
-  return first_in(Place::Participant,
-                  [](const Member& member) { return member.last_rank.has_value(); }) != nullptr;
+  return counts_.returned > 0;
 }
 
 void Rendezvous::complete_round() {
@@ -147,7 +148,7 @@ void Rendezvous::complete_round() {
   });
   if (ids.empty()) return violated("a round is complete that has no members");
   for (auto& [id, member] : members_) {
-    member.last_rank.reset();
+    set_last_rank(member, std::nullopt);
     mark_unrecorded(member.name);
   }
   for (const Lost& node : lost_)
@@ -157,7 +158,7 @@ void Rendezvous::complete_round() {
     Member* member = known(ids[index]);
     if (member == nullptr) return;
     member->rank = static_cast<int>(by_rank.size());
-    member->last_rank = member->rank;
+    set_last_rank(*member, member->rank);
     set_join_deadline(member->id, std::nullopt);
     by_rank.push_back(member);
   }
@@ -212,7 +213,7 @@ void Rendezvous::drop_rank_0(const NodeName& who, const std::string& what) {
   const Member* first = named(who);
   if (first == nullptr) return;
   ++prepare_failures_;
-  const std::size_t left = members_.size() - succeeded_ - 1;
+  const std::size_t left = members_.size() - counts_.succeeded - 1;
   if (prepare_failures_ >= kMaxPrepareTries || left < static_cast<std::size_t>(run().min_nodes))
     return end_run(false, who, what);
   gone(first->id, RestartCause::NodeLost, what);
@@ -290,7 +291,7 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
           RestartRound{*member->connection, round_, cause, who, what, setup_.life, restarts_used_});
   }
   // torchrun nodes restart only if a node waits; otherwise their round goes on.
-  move_to(expected() > torch_redundant_ ? Phase::Draining : Phase::Running);
+  move_to(expected() > counts_.torch_redundant ? Phase::Draining : Phase::Running);
   changed();
 }
 
@@ -335,10 +336,10 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
 }
 
 void Rendezvous::end_if_finished() {
-  if (!complete() || draining() || outcome_ || natives_ == 0 || at(Place::Participant).empty())
+  if (!complete() || draining() || outcome_ || counts_.natives == 0 ||
+      at(Place::Participant).empty())
     return;
-  const auto works = [](const Member& member) { return !member.succeeded; };
-  if (first_in(Place::Participant, works) != nullptr) return;
+  if (counts_.working > 0) return;
   end_run(true, std::nullopt, "every node has finished");
 }
 
@@ -346,16 +347,16 @@ void Rendezvous::end_if_finished() {
 /// run does not wait for newcomers then: it does not know of any. But just after a restart of the
 /// host this machine may not know yet of nodes and spares that are on their way back.
 void Rendezvous::end_if_hopeless() {
-  if (succeeded_ == 0 || outcome_ || !run_ || (complete() && !draining())) return;
+  if (counts_.succeeded == 0 || outcome_ || !run_ || (complete() && !draining())) return;
   if (recovery_ || returns_) return;
-  const std::size_t left = members_.size() - succeeded_;
+  const std::size_t left = members_.size() - counts_.succeeded;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && lost_.empty() && never_back_ == 0)
     return end_run(true, std::nullopt, "every node has finished");
-  std::string why = std::to_string(succeeded_) + (succeeded_ == 1 ? " node has" : " nodes have") +
-                    " finished, and " + (left == 0 ? "none" : std::to_string(left)) +
-                    (left > 1 ? " are" : " is") + " left to go on: --nnodes asks for at least " +
-                    std::to_string(run_->min_nodes);
+  std::string why = std::to_string(counts_.succeeded) +
+                    (counts_.succeeded == 1 ? " node has" : " nodes have") + " finished, and " +
+                    (left == 0 ? "none" : std::to_string(left)) + (left > 1 ? " are" : " is") +
+                    " left to go on: --nnodes asks for at least " + std::to_string(run_->min_nodes);
   if (!lost_.empty()) {
     const Lost& first = lost_.front();
     return end_run(false, first.name,

@@ -158,7 +158,8 @@ std::string Rendezvous::objection_to(const OperatorAsked& asked) const {
   using What = OperatorAsked::What;
   if (outcome_) return "the run has ended";
   if (asked.what != What::Restart && asked.what != What::Stop) return objection_to_node(asked);
-  if (natives_ == 0) return "there is no muster node in it, and torchrun nodes cannot be told";
+  if (counts_.natives == 0)
+    return "there is no muster node in it, and torchrun nodes cannot be told";
   const bool restart = asked.what == What::Restart;
   if (restart && unseen_.may_run(now_)) return {};
   if (restart && phase() != Phase::Running && phase() != Phase::Preparing)

@@ -235,6 +235,10 @@ class Cluster {
           notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + log->line);
         else if (on_effect)
           on_effect(effect);
+    for (const auto& [run_id, watch] : watches_)
+      if (const Rendezvous* run = service->rendezvous(run_id);
+          run != nullptr && !run->counts_are_right())
+        FAIL("wrong counts of members in " << run_id << "\n" << describe());
     write();
     const auto next = service->next_deadline();
     if (!next || (host_wakes_ && *host_wakes_ <= *next && *host_wakes_ > now)) return;

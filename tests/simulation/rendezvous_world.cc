@@ -174,6 +174,7 @@ void World::check() {
   was_closed_ = state.closed;
   MUSTER_ALWAYS(server_->restarts_used() <= options_.run.max_restarts);
   MUSTER_ALWAYS(!server_->reason().empty());
+  MUSTER_ALWAYS(server_->counts_are_right());
   if (!state.complete || rounds_.contains(state.round)) return;
   // A new round: its ranks must be a permutation, and its size must be allowed.
   Round& round = rounds_[state.round];

@@ -216,9 +216,12 @@ class Strangers : RunServiceTest {
   void check_invariants() {
     for (const RunEffect& effect : take())
       if (const auto* send = std::get_if<SendNative>(&effect)) check_message(*send);
-    for (const std::string run : {"good", "a", "b", "c"})
-      if (const Rendezvous* here = service->rendezvous(run); here != nullptr && here->broken())
-        FAIL(run << " is broken: " << *here->broken());
+    for (const std::string run : {"good", "a", "b", "c"}) {
+      const Rendezvous* here = service->rendezvous(run);
+      if (here == nullptr) continue;
+      if (here->broken()) FAIL(run << " is broken: " << *here->broken());
+      if (!here->counts_are_right()) FAIL(run << " has wrong counts of members");
+    }
     for (const char c : notes)
       if (c != '\n' && (c < ' ' || c == 0x7f)) FAIL("a control character in the log");
     notes.clear();

@@ -302,6 +302,10 @@ class Shapes {
 
   void check_invariants() {
     if (cluster_.service->runs() > kMostRuns) FAIL("too many runs");
+    for (const char* run_id : {"a", "b"})
+      if (const Rendezvous* run = cluster_.service->rendezvous(run_id);
+          run != nullptr && !run->counts_are_right())
+        FAIL("wrong counts of members in " << run_id << "\n" << describe());
     const MemoryAccount& account = cluster_.accounts.back();
     if (account.kept > kMostRuns * kMostBytesOfRun ||
         account.blocks > 2 * kMostRuns * kMostBytesOfRun)

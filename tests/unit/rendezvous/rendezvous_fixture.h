@@ -19,7 +19,9 @@ struct RendezvousTest {
       : settings(run), rendezvous(RendezvousSetup{.run = run, .life = 7}) {}
 
   RendezvousActions after(Duration elapsed, const RendezvousEvent& event) {
-    return rendezvous.step(event, now += elapsed);
+    RendezvousActions actions = rendezvous.step(event, now += elapsed);
+    REQUIRE(rendezvous.counts_are_right());
+    return actions;
   }
   /// Lets `elapsed` pass; the clients in `alive` send keep-alives meanwhile.
   RendezvousActions pass(Duration elapsed, std::vector<std::uint32_t> alive) {
