@@ -178,8 +178,9 @@ bool RunDir::restore_in_log_dir() {
   if (!made_) return true;
   struct stat info {};
   if (::lstat(path_.c_str(), &info) == 0) return *made_ == std::pair(info.st_dev, info.st_ino);
+  if (errno != ENOENT) return true;
   // If this fails, so does the creation of the attempt's directory, which says why.
-  if (errno == ENOENT) create_in_log_dir();
+  [[maybe_unused]] const error_code failed = create_in_log_dir();
   return true;
 }
 

@@ -270,6 +270,7 @@ void WorkerChannel::receive_waiting() {
     std::shared_ptr<Connection> connection;
   };
   std::vector<Waiting> all;
+  all.reserve(connections_.size());
   for (const auto& connection : connections_)
     all.push_back({connection->waiting_bytes(), connection});
   std::sort(all.begin(), all.end(),
