@@ -80,6 +80,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/run_record_test.cc
     unit/rendezvous/run_recording_test.cc
     unit/rendezvous/run_restart_test.cc
+    unit/rendezvous/run_service_costs_test.cc
     unit/rendezvous/run_service_end_test.cc
     unit/rendezvous/run_service_faults_test.cc
     unit/rendezvous/run_service_mixed_test.cc

@@ -24,6 +24,9 @@ inline constexpr std::size_t kMaxNativeDepth = 8;
 
 /// A reason ("rank 3 exited with 1"). The sender cuts a longer reason; all other texts must fit.
 inline constexpr std::size_t kMaxNativeTextBytes = std::size_t{16} << 10;
+/// A reason that one node sends and the host passes on to all nodes of the run. The host cuts a
+/// longer one: with 16 KiB for each of 8,000 nodes, one message cost 128 MiB.
+inline constexpr std::size_t kMaxSharedReasonBytes = std::size_t{1} << 10;
 inline constexpr std::size_t kMaxAddressBytes = 256;  // A DNS name has at most 253.
 /// An address in a state: torchrun accepts any text.
 inline constexpr std::size_t kMaxStateAddressBytes = 1024;

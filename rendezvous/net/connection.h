@@ -92,6 +92,9 @@ struct ConnectionShared {
   /// The callers that wait until an operation of an operator is done, by its number.
   std::map<std::uint64_t, std::function<void(std::string)>> operation_callbacks;
   std::uint64_t operations = 0;
+  /// The last message to a node that other nodes may get, too, and its encoding.
+  NativeMessage last_message;
+  std::string last_frame;
 };
 
 class Connection {

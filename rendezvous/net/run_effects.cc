@@ -1,6 +1,7 @@
 #include "rendezvous/net/run_effects.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <spdlog/spdlog.h>
 
@@ -22,10 +23,12 @@ bool is_loopback(const std::string& host) {
 // reached this server by a loopback address, so its store is on this machine. A reader on another
 // machine reaches the store by the address by which it has reached this server. In a round with
 // torchrun nodes, rank 0 publishes the address, so those nodes count as readers.
-NativeMessage as_reached(const SendNative& send, const Connections& connection) {
-  NativeMessage message = send.message;
-  auto* round = std::get_if<RoundComplete>(&message);
-  if (round == nullptr || !round->store || !is_loopback(round->store->addr)) return message;
+//
+// Returns nothing if the message stays as it is: a restart goes to thousands of nodes.
+std::optional<NativeMessage> as_reached(const SendNative& send, const Connections& connection) {
+  const auto* sent = std::get_if<RoundComplete>(&send.message);
+  if (sent == nullptr || !sent->store || !is_loopback(sent->store->addr)) return std::nullopt;
+  RoundComplete round = *sent;
   std::vector<ConnectionId> readers{send.to};
   readers.insert(readers.end(), send.readers.begin(), send.readers.end());
   for (const ConnectionId id : readers) {
@@ -33,10 +36,45 @@ NativeMessage as_reached(const SendNative& send, const Connections& connection) 
     if (reader == nullptr || reader->peer_address().is_loopback()) continue;
     const auto local = reader->local_address();
     if (local.is_unspecified()) continue;
-    round->store->addr = local.to_string();
-    break;
+    round.store->addr = local.to_string();
+    return NativeMessage(std::move(round));
   }
-  return message;
+  return std::nullopt;
+}
+
+// The fields that a message sends. The bindings name all fields: with a new field, this does not
+// compile until the field is added.
+auto sent_fields(const RestartRound& message) {
+  const auto& [to, round, cause, who, what, life, restart_count] = message;
+  return std::tie(round, cause, who, what, life, restart_count);
+}
+auto sent_fields(const RunEnded& message) {
+  const auto& [to, succeeded, who, why] = message;
+  return std::tie(succeeded, who, why);
+}
+auto sent_fields(const NativeWaiting& message) {
+  const auto& [text] = message;
+  return std::tie(text);
+}
+
+template <typename Message>
+bool are_both(const NativeMessage& a, const NativeMessage& b) {
+  const auto* one = std::get_if<Message>(&a);
+  const auto* other = std::get_if<Message>(&b);
+  return one != nullptr && other != nullptr && sent_fields(*one) == sent_fields(*other);
+}
+
+// The encoded message, valid until the next call. A message to all nodes of a run is encoded once:
+// 8,000 encodings of a reason of 1 KiB took 0.4 s.
+const std::string& frame_of(const NativeMessage& message, ConnectionShared& shared) {
+  const NativeMessage& last = shared.last_message;
+  const bool is_last = !shared.last_frame.empty() && (are_both<RestartRound>(message, last) ||
+                                                      are_both<RunEnded>(message, last) ||
+                                                      are_both<NativeWaiting>(message, last));
+  if (is_last) return shared.last_frame;
+  shared.last_frame.clear();
+  shared.last_message = message;
+  return shared.last_frame = encode(message);
 }
 
 // Whether the key is a key of a round of torchrun: STATE_KEY.ROUND/...
@@ -110,7 +148,10 @@ std::optional<ConnectionId> apply(const RunEffect& effect, ConnectionShared& sha
   if (const auto* send = std::get_if<SendNative>(&effect)) {
     Connection* to = connection(send->to);
     if (to == nullptr) return std::nullopt;
-    to->push(encode(as_reached(*send, connection)));
+    if (const auto changed = as_reached(*send, connection))
+      to->push(encode(*changed));
+    else
+      to->push(frame_of(send->message, shared));
     return send->to;
   }
   if (const auto* answer = std::get_if<AnswerHeld>(&effect)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rendezvous/core/seconds_text.h"
+#include "rendezvous/service/event_reason.h"
 #include "rendezvous/service/run_guard.h"
 #include "rendezvous/wire/state_key.h"
 
@@ -287,6 +288,7 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
   if (auto* answered = std::get_if<NodeAnswered>(&*request))
     receive(from, client, std::move(*answered));
   if (auto* join = std::get_if<NodeJoined>(&*request)) join->resumes = client.resumes;
+  cut_reason(*request);
   std::visit(
       [&](auto& event) {
         if constexpr (std::is_constructible_v<RendezvousEvent, decltype(event)>)
