@@ -30,6 +30,7 @@ constexpr std::int64_t kRequestWork = 256;
 constexpr std::int64_t kNameWork = 64;        // A look-up, a waiting client, a name in a list.
 constexpr std::int64_t kNativeWork = 5'000;   // Handling a native message, also in its run.
 constexpr std::int64_t kNativeByteWork = 16;  // Parsing a byte of JSON.
+constexpr std::uint64_t kRenderWork = 4'000;  // Rendering and encoding a node of a run's state.
 
 // Without huge pages, half of the time to receive 64 MB was spent in 16,000 page faults. Best
 // effort. The advice covers the whole mapping: realloc() cannot move the pages of a mapping whose
@@ -242,7 +243,8 @@ void Connection::serve_in_slice(std::string_view bytes, ByteBuffer* buffer) {
 /// A counter that grows by the cost of each request beyond its own bytes and names.
 std::uint64_t Connection::work_so_far() {
   return shared_.table.account().allocated +
-         static_cast<std::uint64_t>(kNameWork) * shared_.table.waiters_seen();
+         static_cast<std::uint64_t>(kNameWork) * shared_.table.waiters_seen() +
+         (shared_.runs ? kRenderWork * shared_.runs->rendered_nodes() : 0);
 }
 
 /// Whether the complete request must wait for a later turn: the slice is used up, or the request is

@@ -18,7 +18,9 @@ namespace muster {
 
 namespace {
 
-constexpr std::int64_t kStateWork = 20'000;  // In the units of kSliceWork.
+// In the units of kSliceWork.
+constexpr std::int64_t kStateWork = 20'000;
+constexpr std::int64_t kStateByteWork = 64;  // Decoding and comparing a byte of a state.
 
 /// The run of the request's first key. Empty if that key belongs to no run.
 std::string_view run_of_request(const Request& request) {
@@ -78,7 +80,7 @@ void Connection::serve_state(const Request& request) {
                             std::to_string(kMaxRunsPerConnection)),
                   "limit runs_per_connection");
   in_runs_ = true;
-  // The state of each key may have to be rendered.
+  // Without the work of rendering, which work_so_far() counts.
   shared_.slice_work -= kStateWork * static_cast<std::int64_t>(1 + request.keys.size());
   if (waits_) report_wait(request);
   switch (request.query) {
@@ -97,7 +99,7 @@ void Connection::serve_state(const Request& request) {
     case Query::Wait:
     case Query::Check:
       for (const std::string_view key : request.keys)
-        if (runs.has_state(key)) runs.read_state(id_, key, time());
+        if (runs.has_state(key)) runs.check_state(id_, key, time());
       return send_reply(apply(request));
     case Query::DeleteKey:
       return send_reply(Number{0});  // The state is removed when its run is forgotten.
@@ -114,6 +116,8 @@ void Connection::serve_state(const Request& request) {
 }
 
 void Connection::compare_set_state(const Request& request) {
+  shared_.slice_work -=
+      kStateByteWork * static_cast<std::int64_t>(request.expected.size() + request.value.size());
   const CompareSetOutcome outcome =
       shared_.runs->compare_set(id_,
                                 {.key = request.key,

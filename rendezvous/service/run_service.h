@@ -100,6 +100,8 @@ struct NativeAnswer {
   std::string_view cause = "native message refused";
 };
 
+class DecodedTexts;
+
 class RunService {
  public:
   struct Time {
@@ -111,9 +113,13 @@ class RunService {
 
   /// Whether `key` is the state key of a known run. It does not depend on the store's keys.
   bool has_state(std::string_view key) const { return find(key) != nullptr; }
-  /// The present state, for a client that reads `key` or checks whether it exists. The run must be
-  /// known.
+  /// The present state, for a client that reads `key`. The run must be known.
   SharedBytes read_state(ConnectionId from, std::string_view key, Time time);
+  /// A client checks whether `key` exists, or waits for it. Does the same as read_state(), but does
+  /// not render the state.
+  void check_state(ConnectionId from, std::string_view key, Time time);
+  /// The nodes of all states that were rendered and encoded so far. The shell counts this work.
+  std::uint64_t rendered_nodes() const { return rendered_nodes_; }
   /// May create a run. Then has_state() is true from now on.
   CompareSetOutcome compare_set(ConnectionId from, const StateCompareSet& request, Time time);
 
@@ -254,7 +260,8 @@ class RunService {
     std::size_t runs = 0;
     IdleRuns idle;
   };
-  CompareSetOutcome begin_by_state(ConnectionId from, const StateCompareSet& request, Run*& run);
+  CompareSetOutcome begin_by_state(ConnectionId from, const StateCompareSet& request,
+                                   DecodedTexts& texts, Run*& run);
   std::unique_ptr<Rendezvous> new_rendezvous(std::int64_t generation = 0, bool ended = false);
   Run* make_run(const std::string& key, const std::string& peer);
   bool make_room(const std::string& peer);
@@ -277,9 +284,10 @@ class RunService {
   bool has_too_many_runs(ConnectionId client) const;
   bool add_state_client(ConnectionId from, Run& run);
   const SharedBytes& text_of(Run& run, Time time);
+  void handle_reader(ConnectionId from, Run& run, Time time);
   boost::system::result<StateProposal, StateRefused> read_proposal(Run& run, ConnectionId from,
                                                                    const StateCompareSet& request,
-                                                                   Time time);
+                                                                   DecodedTexts& texts, Time time);
   CompareSetOutcome propose(Run& run, const StateProposal& proposal, std::string_view desired,
                             Time time);
   bool answer_released(Run& run, Time time, std::optional<ConnectionId> asking = std::nullopt);
@@ -352,6 +360,7 @@ class RunService {
   std::string state_problem_;
   std::deque<EndedRun> history_;  // Oldest first.
   std::size_t state_clients_ = 0;
+  std::uint64_t rendered_nodes_ = 0;
   RunCounters counters_;
   bool draining_ = false;
   std::int64_t wall_ms_ = 0;  // The latest wall-clock time seen, in ms since 1970.

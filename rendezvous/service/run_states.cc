@@ -8,6 +8,42 @@
 
 namespace muster {
 
+/// The states in the two texts of a compare-and-set. The text of a large run takes 100 ms or more
+/// to decode, so each text is decoded only when it is needed, and only once.
+class DecodedTexts {
+ public:
+  using Decoded = StateResult<std::optional<RendezvousState>>;
+
+  explicit DecodedTexts(const StateCompareSet& request) : request_(request) {}
+
+  bool are_equal() const { return request_.expected == request_.desired; }
+  const Decoded& desired() { return decode(desired_, request_.desired); }
+  const Decoded& expected() {
+    return are_equal() ? desired() : decode(expected_, request_.expected);
+  }
+  /// The states, for the only caller that needs no text after that. An empty state for "no state".
+  /// The text must have been decoded without an error.
+  RendezvousState take_desired() { return take(desired_); }
+  RendezvousState take_expected() {
+    if (!are_equal()) return take(expected_);
+    return desired_ && *desired_ ? (*desired_)->value_or(RendezvousState{}) : RendezvousState{};
+  }
+
+ private:
+  static const Decoded& decode(std::optional<Decoded>& decoded, std::string_view text) {
+    if (!decoded) decoded.emplace(decode_state(text));
+    return *decoded;
+  }
+  static RendezvousState take(std::optional<Decoded>& decoded) {
+    if (!decoded || !*decoded || !**decoded) return {};
+    return std::move(***decoded);
+  }
+
+  const StateCompareSet& request_;
+  std::optional<Decoded> desired_;
+  std::optional<Decoded> expected_;
+};
+
 bool RunService::has_too_many_runs(ConnectionId client) const {
   const auto known = clients_.find(client.value);
   return known != clients_.end() && known->second.size() >= options_.runs_per_connection;
@@ -33,6 +69,7 @@ const SharedBytes& RunService::text_of(Run& run, Time time) {
         SharedBytes::copy_of(rendezvous.untouched() ? kNoStateText : encode_state(state), account_),
         account_);
     run.text_revision = rendezvous.revision();
+    rendered_nodes_ += rendezvous.members();
   }
   return run.text.bytes();
 }
@@ -43,13 +80,27 @@ SharedBytes RunService::read_state(ConnectionId from, std::string_view key, Time
   if (run == nullptr) return text;
   (void)add_state_client(from, *run);  // A client in too many runs may still read.
   guard(*run, time.now, [&] {
-    run->rendezvous->heard(from, time.now);
-    run->turns.gone(from, time.now);  // A client that reads does not use its turn to write.
-    answer_released(*run, time);
+    handle_reader(from, *run, time);
     text = text_of(*run, time);
     finish_change(*run, time.now);
   });
   return text;
+}
+
+void RunService::check_state(ConnectionId from, std::string_view key, Time time) {
+  Run* run = find(key);
+  if (run == nullptr) return;
+  (void)add_state_client(from, *run);
+  guard(*run, time.now, [&] {
+    handle_reader(from, *run, time);
+    finish_change(*run, time.now);
+  });
+}
+
+void RunService::handle_reader(ConnectionId from, Run& run, Time time) {
+  run.rendezvous->heard(from, time.now);
+  run.turns.gone(from, time.now);  // A client that reads does not use its turn to write.
+  answer_released(run, time);
 }
 
 void RunService::waits(ConnectionId client, std::optional<std::string_view> key, Time time) {
@@ -72,16 +123,15 @@ void RunService::waits(ConnectionId client, std::optional<std::string_view> key,
 
 /// A run begins when a client writes a state, or the text for "no state", under an unused key.
 CompareSetOutcome RunService::begin_by_state(ConnectionId from, const StateCompareSet& request,
-                                             Run*& run) {
+                                             DecodedTexts& texts, Run*& run) {
   // Values under a round's keys are not decoded, so no state may be stored under such a key.
-  if (request.key.starts_with(kStateKeyPrefix) && !is_state_key(request.key) &&
-      decode_state(request.desired))
+  if (request.key.starts_with(kStateKeyPrefix) && !is_state_key(request.key) && texts.desired())
     return StateRefused{"the run id of " + std::string(request.key) + " looks like a round's keys"};
   if (request.stored || draining_ || !options_.only_run.empty() ||
       !request.key.starts_with(kStateKeyPrefix) || request.key.size() == kStateKeyPrefix.size())
     return NotOfARun{};
-  if (!decode_state(request.desired)) return NotOfARun{};
-  if (!request.expected.empty() && !decode_state(request.expected)) return NotOfARun{};
+  if (!texts.desired()) return NotOfARun{};
+  if (!request.expected.empty() && !texts.expected()) return NotOfARun{};
   if (has_too_many_runs(from))
     return StateRefused{"limit runs_per_connection=" +
                         std::to_string(options_.runs_per_connection)};
@@ -91,7 +141,7 @@ CompareSetOutcome RunService::begin_by_state(ConnectionId from, const StateCompa
 }
 
 boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
-    Run& run, ConnectionId from, const StateCompareSet& request, Time time) {
+    Run& run, ConnectionId from, const StateCompareSet& request, DecodedTexts& texts, Time time) {
   const auto refuse = [&](const char* which, const StateError& error) {
     return StateRefused{"the " + std::string(which) + " state of " + run.key + ": " +
                         describe(error)};
@@ -99,14 +149,16 @@ boost::system::result<StateProposal, StateRefused> RunService::read_proposal(
   StateProposal proposal{.from = from, .seen = {}, .proposed = {}};
   if (request.expected == text_of(run, time).view() && !run.rendezvous->untouched()) {
     proposal.seen = run.rendezvous->render(time.now, time.wall);
+    if (texts.are_equal()) {
+      proposal.proposed = proposal.seen;
+      return proposal;
+    }
   } else if (!request.expected.empty()) {
-    auto seen = decode_state(request.expected);
-    if (!seen) return refuse("expected", seen.error());
-    if (auto& state = *seen) proposal.seen = std::move(*state);
+    if (!texts.expected()) return refuse("expected", texts.expected().error());
+    proposal.seen = texts.take_expected();
   }
-  auto proposed = decode_state(request.desired);
-  if (!proposed) return refuse("desired", proposed.error());
-  if (auto& state = *proposed) proposal.proposed = std::move(*state);
+  if (!texts.desired()) return refuse("desired", texts.desired().error());
+  proposal.proposed = texts.take_desired();
   return proposal;
 }
 
@@ -121,8 +173,9 @@ bool RunService::was_released_from_exit_barrier(ConnectionId client, const Run& 
 CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareSet& request,
                                           Time time) {
   Run* run = find(request.key);
+  DecodedTexts texts(request);
   if (run == nullptr) {
-    CompareSetOutcome outcome = begin_by_state(from, request, run);
+    CompareSetOutcome outcome = begin_by_state(from, request, texts, run);
     if (run == nullptr) return outcome;
   }
   if (request.desired == kNoStateText) {
@@ -132,7 +185,7 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
     return StateNow{read_state(from, request.key, time)};
   }
   if (run->rendezvous->untouched()) {
-    const auto first = decode_state(request.desired);
+    const auto& first = texts.desired();
     if (!first && cannot_be_pickle(request.desired) && return_key_to_store(request.key))
       return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
                        describe(first.error()) + ")"};
@@ -140,7 +193,7 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
   if (!add_state_client(from, *run))
     return StateRefused{"limit runs_per_connection=" +
                         std::to_string(options_.runs_per_connection)};
-  auto proposal = read_proposal(*run, from, request, time);
+  auto proposal = read_proposal(*run, from, request, texts, time);
   if (!proposal) return proposal.error();
   // The run stays open for the other nodes. This client alone gets the answer that its write won.
   const bool is_stranger = options_.only_nodes_close && run->rendezvous->name_of(from) == nullptr;

@@ -43,4 +43,66 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a long reason is cut before all nodes ar
   }
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: a client that only checks for a state renders nothing",
+                 "[unit][rendezvous]") {
+  const std::string none = begin(1);
+  for (const std::uint32_t client : {2, 3, 4})
+    begin(client);
+  const std::string first = joined_by(1, none);
+  REQUIRE(text(compare_set(1, none, first)) == first);
+  service->read_state({9}, kKey, at());
+  const std::uint64_t rendered = service->rendered_nodes();
+  service->read_state({9}, kKey, at());
+  CHECK(service->rendered_nodes() == rendered);  // Nothing has changed.
+  text(compare_set(2, none, joined_by(2, none)));
+  REQUIRE(std::holds_alternative<HeldBack>(compare_set(3, none, joined_by(3, none))));
+  REQUIRE(std::holds_alternative<HeldBack>(compare_set(4, none, joined_by(4, none))));
+  const std::string second = joined_by(2, first);
+  REQUIRE(text(compare_set(2, first, second)) == second);
+  REQUIRE(take().size() >= 1);  // Client 3 has its turn now.
+
+  SECTION("and passes on its turn, as one that reads") {
+    service->check_state({3}, kKey, at());
+    const auto effects = take();
+    REQUIRE(effects.size() == 1);
+    CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
+  }
+  SECTION("and belongs to the run, as one that reads") {
+    const std::string third = joined_by(5, second);
+    REQUIRE(text(compare_set(5, second, third)) == third);
+    const std::uint64_t before = service->rendered_nodes();
+    service->check_state({10}, kKey, at());
+    CHECK(service->rendered_nodes() == before);
+    CHECK(service->is_client({10}, kKey));
+    CHECK(std::string(service->read_state({10}, kKey, at()).view()) == third);
+    CHECK(service->rendered_nodes() == before + 3);
+  }
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a compare-and-set that changes nothing",
+                 "[unit][rendezvous]") {
+  SECTION("gets the present state if that is what it has seen") {
+    const std::string none = begin(1);
+    const std::string first = text(compare_set(1, none, joined_by(1, none)));
+    CHECK(text(compare_set(1, first, first)) == first);
+  }
+  SECTION("gets the present state if it has seen an older one") {
+    const std::string none = begin(1);
+    const std::string first = text(compare_set(1, none, joined_by(1, none)));
+    const std::string second = text(compare_set(2, first, joined_by(2, first)));
+    CHECK(text(compare_set(3, first, first)) == second);
+  }
+  SECTION("gets no state if the host does not know the run") {
+    const std::string old = joined_by(1, std::string(kNoStateText));
+    CHECK(text(compare_set(2, old, old)) == kNoStateText);
+  }
+  SECTION("is refused if the text is no state") {
+    const std::string none = begin(1);
+    text(compare_set(1, none, joined_by(1, none)));
+    const auto outcome = compare_set(1, "gASV!", "gASV!");
+    REQUIRE(std::holds_alternative<StateRefused>(outcome));
+    CHECK_THAT(std::get<StateRefused>(outcome).reason, Catch::Contains("expected state"));
+  }
+}
+
 }  // namespace muster::testing
