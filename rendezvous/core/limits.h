@@ -116,6 +116,9 @@ inline constexpr std::int64_t kSmallSliceWork = std::int64_t{64} << 10;
 
 /// Nodes of one run, muster's and torchrun's together.
 inline constexpr std::size_t kMaxMembers = 65'536;
+/// Nodes of one run to which the host says at a time what they wait for. The others follow when the
+/// loop has served other runs.
+inline constexpr std::size_t kMaxNotifiedNodes = 500;
 /// Lost nodes of one run that the host still recognises when the run has ended.
 inline constexpr std::size_t kMaxLostAgents = 256;
 /// Workers of one round. Their number and each rank fit into an int.

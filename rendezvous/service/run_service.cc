@@ -203,7 +203,7 @@ void RunService::finish_change(Run& run, Instant now) {
   also(run.repeat_master);
   // The reason to notify may have come after that time. A deadline in the past would look like a
   // timer that fires late.
-  if (run.notify_pending && !run.waiting.empty()) also(std::max(run.notify_at, now));
+  if (run.must_notify() && !run.waiting.empty()) also(std::max(run.notify_at, now));
   also(forget_at(run));
   if (next == run.deadline) return;
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
@@ -251,7 +251,7 @@ void RunService::tend(Run& run, Time time) {
   apply(run, run.rendezvous->step(RendezvousTimePassed{}, time.now), time.now);
   run.turns.time_passed(time.now);
   answer_released(run, time);
-  if (run.notify_pending && run.notify_at <= time.now) notify_waiting(run, time.now);
+  if (run.must_notify() && run.notify_at <= time.now) notify_waiting(run, time.now);
   if (run.repeat_master && *run.repeat_master <= time.now) repeat_master(run);
   finish_change(run, time.now);
 }

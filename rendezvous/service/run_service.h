@@ -218,12 +218,16 @@ class RunService {
     std::map<std::uint32_t, Waiter> waiting;
     KeptBytes text;
     std::optional<std::uint64_t> text_revision;
+    /// The client at which the next part of the waiting messages begins. They are sent in parts, so
+    /// that other runs are served in between. Empty: all parts are sent.
+    std::optional<std::uint32_t> notify_from;
     std::string peer;                      // The address of the client that began it.
     std::optional<Instant> deserted;       // It has had no nodes since then.
     std::optional<Instant> idle;           // Its entry in idle_: deserted and without connections.
     std::optional<Instant> deadline;       // Its entry in deadlines_.
     bool notify_pending = false;           // Something has changed since the last waiting messages.
     Instant notify_at{};                   // When the next waiting messages may be sent.
+    Instant notify_again{};                // notify_at after the last part.
     bool was_preparing = false;            // The phase was Preparing at the last notify_waiting().
     std::optional<Instant> gathering;      // When the first node of the next round came.
     std::size_t joins = 0;                 // The number of joins in this generation.
@@ -237,6 +241,7 @@ class RunService {
     bool logged_closed = false;
     bool logged_broken = false;
 
+    bool must_notify() const { return notify_pending || notify_from.has_value(); }
     std::string_view id() const { return std::string_view(key).substr(kStateKeyPrefix.size()); }
   };
   struct Client {

@@ -105,4 +105,51 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a compare-and-set that changes nothing",
   }
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: nodes of a large run are told in parts for whom they wait",
+                 "[unit][rendezvous]") {
+  constexpr std::uint32_t kNodes = 2 * kMaxNotifiedNodes + 200;
+  for (std::uint32_t client = 1; client <= kNodes; ++client) {
+    hello(client);
+    join(client, 2 * kNodes);
+  }
+  take();
+  std::map<std::uint32_t, std::string> told;
+  const auto pass_part = [&](Duration elapsed) {
+    service->time_passed(at(elapsed));
+    const auto part = messages<NativeWaiting>();
+    for (const auto& [client, message] : part)
+      told[client] = message.text;
+    return part.size();
+  };
+  REQUIRE(service->next_deadline() == now + 1s);
+  CHECK(pass_part(1s) == kMaxNotifiedNodes);
+  CHECK(service->next_deadline() == now);
+
+  SECTION("one part after the other, each node once") {
+    CHECK(pass_part(0s) == kMaxNotifiedNodes);
+    CHECK(pass_part(0s) == 200);
+    CHECK(told.size() == kNodes);
+    CHECK(service->next_deadline() > now);
+    CHECK(pass_part(1s) == 0);
+  }
+  SECTION("and a change between two parts is told to all") {
+    service->gone({kNodes}, at(1ms));
+    CHECK(pass_part(0s) == kMaxNotifiedNodes);
+    CHECK(pass_part(0s) == 199);
+    CHECK(told.at(1) != told.at(kNodes - 1));
+    CHECK(service->next_deadline() == now + 999ms);
+    CHECK(pass_part(999ms) == kMaxNotifiedNodes);
+    CHECK(told.at(1) == told.at(kNodes - 1));
+  }
+  SECTION("and the rest is not sent when all have left") {
+    for (std::uint32_t client = 1; client <= kNodes; ++client)
+      service->gone({client}, at());
+    take();
+    hello(1);
+    join(1, 2 * kNodes);
+    CHECK(pass_part(0s) == 0);
+    CHECK(pass_part(1s) == 1);
+  }
+}
+
 }  // namespace muster::testing
