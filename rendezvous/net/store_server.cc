@@ -25,7 +25,6 @@ using boost::system::error_code;
 namespace {
 
 constexpr Duration kRetryDeadlines = std::chrono::milliseconds(200);
-constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // Below kListenerTag in a tag.
 
 /// A random number for RoundComplete::life. It is below 2^52, so that JSON readers that use doubles
 /// read it exactly, and it always has the same number of digits.
@@ -120,18 +119,6 @@ void StoreServer::Impl::resume_yielded() {
       update_slot(slot_of(id));
       finish_event();
     });
-  }
-}
-
-/// Destroys closed connections, as long as more than `reserved` of the turn's work is left. Each
-/// may have waited for so many keys that the loop would stand still if all of them were destroyed
-/// at once.
-void StoreServer::Impl::finish_leaving(std::int64_t reserved) {
-  while (!leaving_.empty() && shared_.turn_work > reserved) {
-    const std::unique_ptr<Connection> left = std::move(leaving_.front());
-    leaving_.pop_front();
-    shared_.turn_work -= left->work_left();
-    free_slots_.push_back(left->id().value);
   }
 }
 
@@ -289,32 +276,6 @@ void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
   if (!timer_at_ || slot.deadline->at < *timer_at_) arm_timer();
 }
 
-void StoreServer::Impl::close(Slot& slot, const Ending& ending) {
-  Connection& connection = *slot.connection;
-  const asio::ip::address peer = connection.peer_address();
-  if (!ending.reason.empty()) {
-    if (ending.warn) ++closed_[ending.cause];
-    if (const auto left_out = shared_.log.admit(now_, ending.cause, peer))
-      spdlog::log(ending.warn ? spdlog::level::warn : spdlog::level::info,
-                  "store_connection_closed peer={} reason=\"{}\" left_out={}", connection.peer(),
-                  printable_text(ending.reason), *left_out);
-  }
-  if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
-  if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, connection.id().value});
-  shared_.queued_bytes -= slot.unread_memory;
-  if (slot.account != nullptr)
-    shared_.accounts.count_queued(*std::exchange(slot.account, nullptr), slot.unread_bytes, 0);
-  slot.unread_bytes = slot.unread_memory = 0;
-  if (const auto of_peer = open_of_.find(peer); --of_peer->second == 0) open_of_.erase(of_peer);
-  slot.generation = (slot.generation + 1) % kGenerations;
-  --open_;
-  connection.leave();
-  leaving_.push_back(std::move(slot.connection));
-  finish_leaving(0);
-  if (!leaving_.empty()) resume_later();
-  if (accept_again_) resume_accepting();  // A descriptor is free again.
-}
-
 void StoreServer::Impl::begin_runs() {
   if (!options_.runs) return;
   shared_.codec.native_door = true;
@@ -436,16 +397,6 @@ void StoreServer::Impl::handle_deadlines(Duration late) {
     record_runs();
   }
   if (drained_) check_drained();
-}
-
-void StoreServer::Impl::close_all() {
-  read_clock();
-  shared_.table.clear();
-  for (Slot& slot : slots_)
-    if (slot.connection) close(slot, {});
-  begin_turn();
-  finish_leaving(0);  // The table is empty, so nothing of their waits is left.
-  shared_.accounts.clear();
 }
 
 void StoreServer::Impl::reset() {

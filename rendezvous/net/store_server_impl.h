@@ -116,6 +116,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<StoreServer::Impl>
     bool warn = true;
   };
   void close(Slot& slot, const Ending& ending);
+  void dismiss(Slot& slot, const Ending& ending);
   void close_for(Slot& slot, std::string_view reason) {
     close(slot, {std::string(reason), reason});
   }

@@ -35,8 +35,9 @@ class DecodedTexts {
     return *decoded;
   }
   static RendezvousState take(std::optional<Decoded>& decoded) {
-    if (!decoded || !*decoded || !**decoded) return {};
-    return std::move(***decoded);
+    if (!decoded || !*decoded) return {};
+    std::optional<RendezvousState> state = std::move(**decoded);
+    return state ? *std::move(state) : RendezvousState{};
   }
 
   const StateCompareSet& request_;

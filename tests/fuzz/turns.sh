@@ -33,13 +33,13 @@ declare -A sources=(
   [config_json]="$wire rendezvous/wire/config_json.cc"
   [etcd_answers]="$wire rendezvous/wire/base64.cc rendezvous/wire/etcd_json.cc rendezvous/wire/host_record.cc
     rendezvous/wire/percent.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
-    rendezvous/wire/run_record_codec.cc rendezvous/etcd/etcd_records.cc"
+    rendezvous/wire/run_record_codec.cc rendezvous/core/run_history.cc rendezvous/etcd/etcd_records.cc"
   [addresses]="rendezvous/etcd/etcd_address.cc rendezvous/wire/base64.cc rendezvous/wire/percent.cc
     rendezvous/wire/run_tokens.cc"
   [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/strict_json.cc
     agent/core/timer_table.cc rendezvous/core/round_ranks.cc"
   [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
-    rendezvous/wire/run_record_codec.cc"
+    rendezvous/wire/run_record_codec.cc rendezvous/core/run_history.cc"
   [state_codec]="$pickle rendezvous/wire/base64.cc rendezvous/wire/python_time.cc rendezvous/wire/state_decoder.cc
     rendezvous/wire/state_encoder.cc rendezvous/wire/state_rules.cc rendezvous/core/rendezvous_state.cc"
   [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc

@@ -57,9 +57,9 @@ TEST_CASE("musterctl HTTP text: the nonce of a challenge is taken, and nothing t
     return parse_answer("HTTP/1.1 401 X\r\nContent-Length: 0\r\n" + field + "\r\n\r\n")->nonce;
   };
   CHECK(nonce("WWW-Authenticate: Muster nonce=\"0af9\"") == "0af9");
-  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0af9") == "");
-  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0 af\"") == "");
-  CHECK(nonce("WWW-Authenticate: Bearer realm=\"x\"") == "");
+  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0af9").empty());
+  CHECK(nonce("WWW-Authenticate: Muster nonce=\"0 af\"").empty());
+  CHECK(nonce("WWW-Authenticate: Bearer realm=\"x\"").empty());
 }
 
 TEST_CASE("musterctl HTTP text: a run id is encoded whatever it holds", "[unit][musterctl]") {

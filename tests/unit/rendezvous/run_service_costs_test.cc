@@ -59,7 +59,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a client that only checks for a state re
   REQUIRE(std::holds_alternative<HeldBack>(compare_set(4, none, joined_by(4, none))));
   const std::string second = joined_by(2, first);
   REQUIRE(text(compare_set(2, first, second)) == second);
-  REQUIRE(take().size() >= 1);  // Client 3 has its turn now.
+  REQUIRE_FALSE(take().empty());  // Client 3 has its turn now.
 
   SECTION("and passes on its turn, as one that reads") {
     service->check_state({3}, kKey, at());

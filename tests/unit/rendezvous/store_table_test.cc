@@ -489,7 +489,7 @@ TEST_CASE("store table: queues that come and go under a long wait cost the same 
       ask(2, {.query = Query::QueuePop, .key = name});
     }
   }
-  CHECK(table.waiters_seen() - before <= 4 * 2'000);
+  CHECK(table.waiters_seen() - before <= std::uint64_t{4} * 2'000);
   ask(2, {.query = Query::QueuePush, .key = names.front(), .value = "v"});
   ask(2, {.query = Query::QueuePush, .key = names.back(), .value = "v"});
   CHECK_FALSE(table.is_waiting({1}));
