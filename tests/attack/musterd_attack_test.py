@@ -102,7 +102,11 @@ class Limits(AttackTest):
 
     def closed_with(self, client, reason):
         client.drain(5)
-        end = time.monotonic() + 10
+        self.closed_unread_with(reason)
+
+    def closed_unread_with(self, reason):
+        """For a limit of unread replies: the client must not begin to read before the server has counted them."""
+        end = time.monotonic() + PATIENCE_S
         while reason not in self.musterd.log():
             self.assertLess(time.monotonic(), end, self.musterd.log())
             time.sleep(0.01)
@@ -126,7 +130,9 @@ class Limits(AttackTest):
         client = Client(self.musterd.port)
         client.send(request(SET, "k", b"v" * 60_000))
         # Each reply refers to a value that only it still holds.
-        self.closed_with(self.greedy(), b"it has the most of all unread replies: limit queued_total_bytes")
+        greedy = self.greedy()
+        self.closed_unread_with(b"it has the most of all unread replies: limit queued_total_bytes")
+        greedy.close()
         self.assertTrue(client.ping(), "who reads its replies stays")
 
     def greedy(self):
@@ -277,7 +283,8 @@ class Limits(AttackTest):
         for _ in range(1_000):
             if not greedy.send(request(GET, key), 5.0):
                 break
-        self.closed_with(greedy, b"it has the most of its run's unread replies: limit run_queued_bytes")
+        self.closed_unread_with(b"it has the most of its run's unread replies: limit run_queued_bytes")
+        greedy.close()
         self.assertTrue(modest.ping(), "who reads its replies stays")
         self.other_run_is_served()
 
