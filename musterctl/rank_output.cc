@@ -195,9 +195,7 @@ void RankLog::show_text(const std::string& text) {
 }  // namespace
 
 boost::system::result<Piece, ClientError> parse_piece(std::string_view json) {
-  ClientError strange{
-      "the answer is not what musterd says: is it another version? `musterctl --version` and "
-      "`musterd --version` tell"};
+  const ClientError strange{kNotMusterdsAnswer};
   const auto object = parse_json(json);
   if (!object.is_object()) return strange;
   const auto number = [&]<typename Integer>(const char* name, Integer missing) {

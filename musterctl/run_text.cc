@@ -323,15 +323,12 @@ std::string make_nodes(const Json& json) {
 template <typename Make>
 auto convert_json(std::string_view json, const Make& make)
     -> boost::system::result<decltype(make(Json())), TextError> {
-  TextError strange{
-      "the answer is not what musterd says: is it another version? `musterctl --version` and "
-      "`musterd --version` tell"};
   const Json parsed = parse_json(json);
-  if (parsed.is_discarded()) return strange;
+  if (parsed.is_discarded()) return TextError{kNotMusterdsAnswer};
   try {
     return {boost::system::in_place_value, make(parsed)};
   } catch (const std::exception&) {
-    return strange;
+    return TextError{kNotMusterdsAnswer};
   }
 }
 

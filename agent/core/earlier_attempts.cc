@@ -5,6 +5,7 @@
 #include "agent/core/report_text.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/tail_ring.h"
+#include "rendezvous/core/cut_text.h"
 
 namespace muster {
 namespace {
@@ -30,11 +31,8 @@ std::string cause_line(std::string_view text) {
   if (newline != std::string_view::npos) text.remove_prefix(newline + 1);
   std::string line = presentable(text);  // Begins with a newline.
   line.erase(0, line.find_first_not_of("\n "));
-  if (line.size() <= kMaxCauseBytes) return line;
-  std::size_t end = kMaxCauseBytes - 3;
-  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80)
-    --end;  // Does not cut a UTF-8 character in the middle.
-  return line.substr(0, end) + "...";
+  cut_text(line, kMaxCauseBytes);
+  return line;
 }
 
 void EarlierAttempts::add(AttemptCause cause) {

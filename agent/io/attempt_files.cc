@@ -15,6 +15,7 @@
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/same_file.h"
 
 namespace muster {
 namespace {
@@ -75,9 +76,9 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
   return found;
 }
 
-bool is_own_folder(const std::string& path) {
+bool is_own_folder_at(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+  return ::lstat(path.c_str(), &info) == 0 && is_own_folder(info);
 }
 
 }  // namespace
@@ -102,7 +103,7 @@ AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
                            : plan_logs(request.options, log_context);
   for (const std::string& dir : made.plan.directories) {
     if (::mkdir(dir.c_str(), 0777) == 0) continue;  // The parent directory usually exists.
-    if (errno == EEXIST && dir.starts_with(run_dir.path() + "/") && !is_own_folder(dir)) {
+    if (errno == EEXIST && dir.starts_with(run_dir.path() + "/") && !is_own_folder_at(dir)) {
       made.problem = "cannot make the log directory " + dir + ": another user has made it";
       return made;
     }

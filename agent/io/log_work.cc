@@ -91,7 +91,7 @@ void LogWork::abandon_pump() {
                  "written and shown is lost: " +
                      place_ + "\n");
     for (const auto& line : lines)
-      pump_->print(line->stream, line->text, line->keep);
+      pump_->print(line->own.stream, line->own.text, line->own.keep);
   } else {
     is_dead_ = true;
   }

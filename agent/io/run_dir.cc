@@ -143,8 +143,8 @@ error_code RunDir::create_in_log_dir() {
   struct stat info {};
   if (::mkdir(path.c_str(), 0700) != 0 || ::lstat(path.c_str(), &info) != 0)
     return from_errno(errno);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return from_errno(EPERM);
-  made_ = {info.st_dev, info.st_ino};
+  if (!is_own_folder(info)) return from_errno(EPERM);
+  made_ = info;
   path_ = path;
   return {};
 }
@@ -177,7 +177,7 @@ bool RunDir::is_lost() const {
 bool RunDir::restore_in_log_dir() {
   if (!made_) return true;
   struct stat info {};
-  if (::lstat(path_.c_str(), &info) == 0) return *made_ == std::pair(info.st_dev, info.st_ino);
+  if (::lstat(path_.c_str(), &info) == 0) return is_same_file(*made_, info);
   if (errno != ENOENT) return true;
   // If this fails, so does the creation of the attempt's directory, which says why.
   [[maybe_unused]] const error_code failed = create_in_log_dir();

@@ -2,11 +2,10 @@
 
 #pragma once
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "agent/core/agent_options.h"
@@ -77,7 +76,7 @@ class RunDir {
   std::string created_;  // The one of `temporaries_` that was created.
   OwnedFd lock_;         // On `created_`.
   std::string path_;
-  std::optional<std::pair<dev_t, ino_t>> made_;  // The directory in --log-dir that was created.
+  std::optional<struct stat> made_;  // The directory in --log-dir that was created.
   std::string fallback_;
 };
 

@@ -148,7 +148,7 @@ void LogLoop::read_mailbox() {
     const auto message = mailbox_->take();
     if (!message) break;
     if (!message->act) {
-      print(*message);
+      print(std::move(message->own));
       continue;
     }
     flush_consoles();  // The call below may take long.
@@ -159,15 +159,14 @@ void LogLoop::read_mailbox() {
   flush_consoles();
 }
 
-void LogLoop::print(const LogMessage& message) {
-  const OwnText own{message.stream, message.text, message.keep};
+void LogLoop::print(OwnText own) {
   if (!held_until_) return print_now(own);
   if (held_bytes_ + own.text.size() > kMaxOwnBytes && own.keep == Keep::IfThereIsRoom) {
     ++dropped_lines_;
     return;
   }
   held_bytes_ += own.text.size();
-  held_.push_back(own);
+  held_.push_back(std::move(own));
 }
 
 void LogLoop::print_now(const OwnText& own) {

@@ -51,12 +51,6 @@ class LogLoop {
     std::function<void(ShownReport)> done;
     Instant begun;
   };
-  /// Lines of muster itself.
-  struct OwnText {
-    LogStream stream;
-    std::string text;
-    Keep keep;
-  };
   struct Output : LogOutput {
     using LogOutput::LogOutput;
     std::uint32_t interest = 0;
@@ -73,7 +67,7 @@ class LogLoop {
   void dispatch(std::uint64_t id);
   Instant next_turn(Instant now) const;
   void read_mailbox();
-  void print(const LogMessage& message);
+  void print(OwnText own);
   void print_now(const OwnText& own);
   void print_held();
   void read_inotify();

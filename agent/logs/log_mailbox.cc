@@ -20,7 +20,7 @@ LogMailbox::~LogMailbox() {
 }
 
 void LogMailbox::post(std::function<void(LogLoop&)> act) {
-  push(new LogMessage{.act = std::move(act), .text = {}});
+  push(new LogMessage{.act = std::move(act), .own = {}});
 }
 
 void LogMailbox::print(LogStream stream, std::string text, Keep keep) {
@@ -30,7 +30,7 @@ void LogMailbox::print(LogStream stream, std::string text, Keep keep) {
     return;
   }
   text_bytes_ += text.size();
-  push(new LogMessage{.act = {}, .stream = stream, .text = std::move(text), .keep = keep});
+  push(new LogMessage{.act = {}, .own = {stream, std::move(text), keep}});
 }
 
 void LogMailbox::push(LogMessage* message) {
@@ -58,7 +58,7 @@ std::unique_ptr<LogMessage> LogMailbox::take() {
   }
   if (!message) return nullptr;
   oldest_.store(std::exchange(message->next, nullptr));
-  text_bytes_ -= message->text.size();
+  text_bytes_ -= message->own.text.size();
   return message;
 }
 

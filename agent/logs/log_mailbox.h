@@ -16,15 +16,20 @@ class LogLoop;
 /// The agent's own stdout or stderr.
 enum class LogStream { Out, Err };
 
-/// Either a function to call (`act`), or text to print.
 /// Whether a text of muster is dropped when nobody reads what is before it.
 enum class Keep { IfThereIsRoom, Always };
 
-struct LogMessage {
-  std::function<void(LogLoop&)> act;
+/// Lines of muster itself.
+struct OwnText {
   LogStream stream = LogStream::Err;
   std::string text;
   Keep keep = Keep::IfThereIsRoom;
+};
+
+/// Either a function to call (`act`), or text to print.
+struct LogMessage {
+  std::function<void(LogLoop&)> act;
+  OwnText own;
   LogMessage* next = nullptr;  // Used by the mailbox only.
 };
 

@@ -1,4 +1,4 @@
-// Parses JSON of another program within limits, in a time proportional to the length of the text.
+// Parses JSON of another program within limits, in a time of at most n log n for n bytes.
 //
 // nlohmann's parser alone has no limits: an array of small values takes many times the memory of
 // its text. With its callback, an array of n objects takes a time proportional to n * n.

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "rendezvous/core/cut_text.h"
+
 namespace muster {
 namespace {
 
@@ -19,16 +21,6 @@ bool is_failure(const RunEvent& event) {
       event.kind == EventKind::Broken)
     return true;
   return event.kind == EventKind::RoundRestarts && event.cause == RestartCause::WorkersFailed;
-}
-
-// Cuts the text, but not in the middle of a UTF-8 sequence.
-void cut(std::string& text) {
-  if (text.size() <= kMaxEventTextBytes) return;
-  std::size_t end = kMaxEventTextBytes - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-    --end;
-  text.resize(end);
-  text += "...";
 }
 
 void count(const RunEvent& event, RunCounters& counters) {
@@ -150,8 +142,8 @@ void RunHistory::add(RunEvent event, Instant now, RunCounters& counters) {
   }
   event.at = now;
   event.number = next_++;
-  cut(event.text);
-  cut(event.node);
+  cut_text(event.text, kMaxEventTextBytes);
+  cut_text(event.node, kMaxEventTextBytes);
   if (!first_failure_ && is_failure(event)) first_failure_ = event;
   if (merge(event, now)) return;
   events_.push_back(std::move(event));

@@ -281,17 +281,19 @@ bool Connection::fits_in_run(const Request& request) {
 
 template <typename Change>
 void ConnectionShared::count(std::string_view run, const Change& change) {
+  if (run.empty()) return change();
   const auto names = static_cast<std::ptrdiff_t>(table.num_names());
   const auto bytes = static_cast<std::ptrdiff_t>(stored_bytes(table));
   change();
-  if (run.empty()) return;
   accounts.count_stored(run, static_cast<std::ptrdiff_t>(table.num_names()) - names,
                         static_cast<std::ptrdiff_t>(stored_bytes(table)) - bytes);
 }
 
 Reply ConnectionShared::apply(ConnectionId from, const Request& request) {
+  const std::string_view run = run_of_request(request);
+  if (run.empty()) return table.apply(from, request);
   Reply reply;
-  count(run_of_request(request), [&] { reply = table.apply(from, request); });
+  count(run, [&] { reply = table.apply(from, request); });
   return reply;
 }
 

@@ -23,12 +23,10 @@ bool is_loopback(const std::string& host) {
 // reached this server by a loopback address, so its store is on this machine. A reader on another
 // machine reaches the store by the address by which it has reached this server. In a round with
 // torchrun nodes, rank 0 publishes the address, so those nodes count as readers.
-//
-// Returns nothing if the message stays as it is: a restart goes to thousands of nodes.
-std::optional<NativeMessage> as_reached(const SendNative& send, const Connections& connection) {
-  const auto* sent = std::get_if<RoundComplete>(&send.message);
-  if (sent == nullptr || !sent->store || !is_loopback(sent->store->addr)) return std::nullopt;
-  RoundComplete round = *sent;
+NativeMessage as_reached(const SendNative& send, const Connections& connection) {
+  NativeMessage message = send.message;
+  auto* round = std::get_if<RoundComplete>(&message);
+  if (round == nullptr || !round->store || !is_loopback(round->store->addr)) return message;
   std::vector<ConnectionId> readers{send.to};
   readers.insert(readers.end(), send.readers.begin(), send.readers.end());
   for (const ConnectionId id : readers) {
@@ -36,10 +34,10 @@ std::optional<NativeMessage> as_reached(const SendNative& send, const Connection
     if (reader == nullptr || reader->peer_address().is_loopback()) continue;
     const auto local = reader->local_address();
     if (local.is_unspecified()) continue;
-    round.store->addr = local.to_string();
-    return NativeMessage(std::move(round));
+    round->store->addr = local.to_string();
+    break;
   }
-  return std::nullopt;
+  return message;
 }
 
 // The fields that a message sends. The bindings name all fields: with a new field, this does not
@@ -64,9 +62,16 @@ bool are_both(const NativeMessage& a, const NativeMessage& b) {
   return one != nullptr && other != nullptr && sent_fields(*one) == sent_fields(*other);
 }
 
+// Whether other nodes may get the same message next.
+bool is_for_many(const NativeMessage& message) {
+  return std::holds_alternative<RestartRound>(message) ||
+         std::holds_alternative<RunEnded>(message) ||
+         std::holds_alternative<NativeWaiting>(message);
+}
+
 // The encoded message, valid until the next call. A message to all nodes of a run is encoded once:
 // 8,000 encodings of a reason of 1 KiB took 0.4 s.
-const std::string& frame_of(const NativeMessage& message, ConnectionShared& shared) {
+const std::string& frame_for_many(const NativeMessage& message, ConnectionShared& shared) {
   const NativeMessage& last = shared.last_message;
   const bool is_last = !shared.last_frame.empty() && (are_both<RestartRound>(message, last) ||
                                                       are_both<RunEnded>(message, last) ||
@@ -148,10 +153,10 @@ std::optional<ConnectionId> apply(const RunEffect& effect, ConnectionShared& sha
   if (const auto* send = std::get_if<SendNative>(&effect)) {
     Connection* to = connection(send->to);
     if (to == nullptr) return std::nullopt;
-    if (const auto changed = as_reached(*send, connection))
-      to->push(encode(*changed));
+    if (is_for_many(send->message))
+      to->push(frame_for_many(send->message, shared));
     else
-      to->push(frame_of(send->message, shared));
+      to->push(encode(as_reached(*send, connection)));
     return send->to;
   }
   if (const auto* answer = std::get_if<AnswerHeld>(&effect)) {

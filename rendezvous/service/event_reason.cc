@@ -1,21 +1,17 @@
 #include "rendezvous/service/event_reason.h"
 
 #include <string>
-#include <string_view>
 #include <variant>
 
+#include "rendezvous/core/cut_text.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 namespace {
 
 void cut(std::string& reason) {
-  constexpr std::string_view kMark = "...";
   if (reason.size() <= kMaxSharedReasonBytes) return;
-  reason.resize(kMaxSharedReasonBytes - kMark.size());
-  reason.resize(reason.size() - cut_character_bytes(reason));
-  reason += kMark;
+  cut_text(reason, kMaxSharedReasonBytes);
   reason.shrink_to_fit();
 }
 

@@ -13,6 +13,13 @@ DatabaseError error_of(sqlite3* connection) {
   return {sqlite3_extended_errcode(connection), sqlite3_errmsg(connection)};
 }
 
+/// SQLite would create the file with the umask's mode, and gives its other files the mode of this
+/// one. If this fails, SQLite finds out why. The descriptor is closed before SQLite opens the file:
+/// closing it later would end SQLite's locks.
+void create_private(const std::string& path) {
+  const OwnedFd created(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+}
+
 }  // namespace
 
 // --- statements ----------------------------------------------------------------------------------
@@ -53,9 +60,7 @@ std::int64_t Statement::number(int column) const {
 // --- the database --------------------------------------------------------------------------------
 
 DatabaseResult<Database> Database::open(const std::string& path) {
-  // SQLite would create the file with the umask's mode, and gives its other files the mode of this
-  // one. If this fails, SQLite finds out why.
-  const OwnedFd created(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  create_private(path);
   sqlite3* connection = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &connection,
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);

@@ -5,8 +5,8 @@
 """
 import threading
 
-from hostile import PING, main
-from native_peer import NATIVE, VALIDATE, Listener, frame, receive, receive_message
+from hostile import main
+from native_peer import Listener, frame, receive_native
 from nodes import NodesTest
 from support import PATIENCE_S
 
@@ -27,17 +27,8 @@ class AskingHost(Listener):
     def serve(self, connection):
         if len(self.connections) > 1:
             return  # The node comes again when it has lost the host.
-        while True:
-            query = receive(connection, 1)
-            if query == VALIDATE:
-                receive(connection, 4)
-            elif query == bytes([PING]):
-                connection.sendall(receive(connection, 4))
-            else:
-                assert query == NATIVE, query
-                if receive_message(connection)["type"] == "join":
-                    break
-                connection.sendall(frame(WELCOME))
+        while receive_native(connection)["type"] != "join":
+            connection.sendall(frame(WELCOME))
         connection.settimeout(1)
         try:
             while self.taken < FLOOD_BYTES:

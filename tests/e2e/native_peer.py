@@ -28,6 +28,19 @@ def receive_message(connection):
     return json.loads(receive(connection, size))
 
 
+def receive_native(connection):
+    """The next native message of a node. Serves what may come before it."""
+    while True:
+        query = receive(connection, 1)
+        if query == VALIDATE:
+            receive(connection, 4)
+        elif query == PING:
+            connection.sendall(receive(connection, 4))
+        else:
+            assert query == NATIVE, query
+            return receive_message(connection)
+
+
 def frame(message):
     text = json.dumps(message).encode()
     return struct.pack("<Q", len(text)) + text
@@ -133,15 +146,8 @@ class OtherHost(Listener):
 
     def serve(self, connection):
         while True:
-            query = receive(connection, 1)
-            if query == VALIDATE:
-                receive(connection, 4)
-            elif query == PING:
-                connection.sendall(receive(connection, 4))
-            else:
-                assert query == NATIVE, query
-                self.hellos.append(receive_message(connection))
-                connection.sendall(frame(self.answer))
+            self.hellos.append(receive_native(connection))
+            connection.sendall(frame(self.answer))
 
 
 class Interpreter(Listener):

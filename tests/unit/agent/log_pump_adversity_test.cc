@@ -296,7 +296,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
     std::this_thread::yield();
   const auto lines = pump->abandon();
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0]->text == "not lost\n");
+  CHECK(lines[0]->own.text == "not lost\n");
   pump.reset();
   auto deleter_id = deleted_by.get_future();
   CHECK(deleter_id.wait_for(0s) == std::future_status::timeout);
@@ -383,8 +383,8 @@ TEST_CASE("log_mailbox: messages of many threads come out in their order, none i
     const auto message = mailbox.take();
     if (!message) continue;
     ++count;
-    const auto writer = static_cast<std::size_t>(message->text[0] - '0');
-    REQUIRE(std::stoi(message->text.substr(2)) == next[writer]++);
+    const auto writer = static_cast<std::size_t>(message->own.text[0] - '0');
+    REQUIRE(std::stoi(message->own.text.substr(2)) == next[writer]++);
   }
   for (std::thread& writer : writers)
     writer.join();
