@@ -195,7 +195,7 @@ void RankLog::show_text(const std::string& text) {
 }  // namespace
 
 boost::system::result<Piece, ClientError> parse_piece(std::string_view json) {
-  const ClientError strange{kNotMusterdsAnswer};
+  ClientError strange{kNotMusterdsAnswer};
   const auto object = parse_json(json);
   if (!object.is_object()) return strange;
   const auto number = [&]<typename Integer>(const char* name, Integer missing) {

@@ -182,7 +182,7 @@ TEST_CASE_METHOD(
   for (int i = 0; i < 4; ++i)
     write_all(pipe({.console = LogStream::Out}).get(), block);
   pump->end_attempt([](const auto&) {});
-  auto report = begin_finish();
+  [[maybe_unused]] const auto report = begin_finish();
   auto flushed = begin_flush();
   CHECK(flushed.wait_for(200ms) == std::future_status::timeout);
   pump->hurry();
