@@ -128,7 +128,7 @@ ClientError failed(const Endpoint& endpoint, const std::string& what) {
           "another machine: ssh -L 9400:localhost:9400 HOST"};
 }
 
-// The answer to a request that had the token's key or proof.
+// The answer to a request that had a proof of the token.
 boost::system::result<HttpAnswer, ClientError> with_token_seen(
     boost::system::result<HttpAnswer, ClientError> answer) {
   if (answer) answer->token_refused = answer->status == 401;
@@ -143,10 +143,10 @@ class Conversation {
 
   /// `head`: the first lines of the request's head, each with its line break.
   boost::system::result<HttpAnswer, ClientError> ask(const std::string& head);
-  /// Sends an operator's request: with a proof of the token if musterd asks for one.
-  boost::system::result<HttpAnswer, ClientError> ask_as_operator(const std::string& method,
-                                                                 const std::string& target,
-                                                                 const TokenCrypto* token);
+  /// Asks, and asks again with a proof of the token if musterd asks for one.
+  boost::system::result<HttpAnswer, ClientError> ask_with_proof(const std::string& method,
+                                                                const std::string& target,
+                                                                const TokenCrypto* token);
 
  private:
   std::string connect();
@@ -193,33 +193,31 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::stri
   return answer;
 }
 
-boost::system::result<HttpAnswer, ClientError> Conversation::ask_as_operator(
+boost::system::result<HttpAnswer, ClientError> Conversation::ask_with_proof(
     const std::string& method, const std::string& target, const TokenCrypto* token) {
+  // No page of another origin can send this field. Without a token, musterd wants it for changes.
   std::string head = method + " " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\n";
   if (method == "POST") head += "Content-Length: 0\r\n";
+  if (token == nullptr) return ask(head + "Connection: close\r\n");
   auto answer = ask(head);
-  if (!answer || answer->status != 401 || answer->nonce.empty() || token == nullptr) return answer;
-  const HttpChange change{.method = method, .target = target, .nonce = answer->nonce};
+  if (!answer || answer->status != 401 || answer->nonce.empty()) return answer;
+  const ProvenRequest proven{.method = method, .target = target, .nonce = answer->nonce};
   return with_token_seen(ask(head + "Authorization: Muster proof=\"" +
-                             http_change_proof(*token, change) + "\"\r\nConnection: close\r\n"));
+                             http_request_proof(*token, proven) + "\"\r\nConnection: close\r\n"));
 }
 
 }  // namespace
 
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
-                                                   const TokenCrypto* token, Role role) {
-  if (role == Role::Operator) return Conversation(endpoint).ask_as_operator("GET", target, token);
-  std::string head = "GET " + target + " HTTP/1.1\r\nConnection: close\r\n";
-  if (token == nullptr) return Conversation(endpoint).ask(head);
-  head += "Authorization: Bearer " + http_read_key(*token) + "\r\n";
-  return with_token_seen(Conversation(endpoint).ask(head));
+                                                   const TokenCrypto* token) {
+  return Conversation(endpoint).ask_with_proof("GET", target, token);
 }
 
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
                                                     const TokenCrypto* token, int within_seconds) {
-  return Conversation(endpoint, within_seconds).ask_as_operator("POST", target, token);
+  return Conversation(endpoint, within_seconds).ask_with_proof("POST", target, token);
 }
 
 Reach reach(const Endpoint& endpoint) {

@@ -22,18 +22,14 @@ struct Service {
   SharedTokenCrypto token;  // Null: no token.
 };
 
-/// An operator's request has a header field that no page of another origin can send, and a proof of
-/// the token if musterd asks for one.
-enum class Role { Reader, Operator };
-
-/// Returns the answer with any HTTP status; an error means that there is no answer. `token`: null:
-/// no token.
+/// Returns the answer with any HTTP status; an error means that there is no answer. If musterd asks
+/// for its token, the request goes out again with a proof, which is good for this one request:
+/// whoever has taken musterd's port can do nothing with it later. `token`: null: no token.
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
-                                                   const TokenCrypto* token,
-                                                   Role role = Role::Reader);
+                                                   const TokenCrypto* token);
 
-/// The same for a POST, an operator's request that changes something.
+/// The same for a POST, which changes something.
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
                                                     const TokenCrypto* token,

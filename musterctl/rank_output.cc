@@ -129,7 +129,7 @@ boost::system::result<HttpAnswer, ClientError> RankLog::ask() const {
              path_of(request_.run, request_.rank) +
                  "/log?stream=" + (request_.from_stderr ? "stderr" : "stdout") +
                  "&offset=" + std::to_string(offset_) + "&attempt=" + std::to_string(attempt_),
-             service_.token.get(), Role::Operator);
+             service_.token.get());
 }
 
 // Between two attempts no worker has the rank. It comes back, or the run ends: then a value.

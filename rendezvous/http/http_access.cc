@@ -57,13 +57,13 @@ std::string HttpAccess::new_nonce() const {
   return to_hex(crypto_->nonce());
 }
 
-bool HttpAccess::may_change(const HttpChange& change, std::string_view authorization) const {
-  if (change.nonce.empty() || !authorization.starts_with(kProof) || !authorization.ends_with('"'))
+bool HttpAccess::proves(const ProvenRequest& request, std::string_view authorization) const {
+  if (request.nonce.empty() || !authorization.starts_with(kProof) || !authorization.ends_with('"'))
     return false;
   authorization.remove_prefix(kProof.size());
   if (authorization.empty()) return false;
   authorization.remove_suffix(1);
-  return crypto_->equal(authorization, http_change_proof(*crypto_, change));
+  return crypto_->equal(authorization, http_request_proof(*crypto_, request));
 }
 
 std::string HttpAccess::begin_login(Instant now) {

@@ -1,8 +1,9 @@
 // Decides which HTTP clients may read and change, if there is a token. Pure: the time is an
 // argument, and TokenCrypto has the cryptographic primitives.
 //
-// Programs send the key for reading with each request. A browser gets a cookie by a link that can
-// be used once. Each change needs a proof that is valid for one request: docs/security.md.
+// A client reads with the key, with a proof of the token that is valid for one request, or in a
+// browser with a cookie, which a link that can be used once sets. Each change needs a proof:
+// docs/security.md.
 #pragma once
 
 #include <cstddef>
@@ -36,13 +37,15 @@ class HttpAccess {
   explicit HttpAccess(SharedTokenCrypto crypto);
 
   bool has_token() const { return crypto_ != nullptr; }
+  /// Whether the request has the key or a session's cookie. Always true without a token.
   bool may_read(const Credentials& credentials, Instant now);
 
   /// A nonce for one request of one connection. This function and the ones below must be called
   /// only if there is a token.
   std::string new_nonce() const;
-  /// `change.nonce` is the nonce that new_nonce() returned for this connection. Empty: none.
-  bool may_change(const HttpChange& change, std::string_view authorization) const;
+  /// Whether the field has the proof of this request. `request.nonce` is the nonce that new_nonce()
+  /// returned for this connection. Empty: none.
+  bool proves(const ProvenRequest& request, std::string_view authorization) const;
 
   /// Returns the secret of a new link. To be called only for a client that may change.
   std::string begin_login(Instant now);

@@ -68,7 +68,8 @@ RunScope HttpGate::scope() const {
 }
 
 bool HttpGate::may_read_on() const {
-  return shared_.access.may_read({stream_authorization_, stream_cookie_}, now());
+  return stream_is_proven_ ||
+         shared_.access.may_read({stream_authorization_, stream_cookie_}, now());
 }
 
 /// The answer is the same whether the run is known here or not: only clients that may join the run
@@ -95,16 +96,30 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
                         "FILE"});
   if (route != nullptr && std::holds_alternative<Login>(*route)) return std::nullopt;
   if (route != nullptr && for_operators(*route)) return refusal_of_operator(request);
+  return refusal_of_reader(route, request);
+}
+
+std::optional<Reply> HttpGate::refusal_of_reader(const Route* route, const Request& request) {
   const Credentials credentials = credentials_of(request);
-  if (shared_.access.may_read(credentials, now())) {
-    has_proven_ = shared_.access.has_token();
-    if (route != nullptr && std::holds_alternative<EventStream>(*route)) {
-      stream_authorization_ = credentials.authorization;
-      stream_cookie_ = credentials.cookie;
-    }
-    return std::nullopt;
+  const bool proven = shared_.access.has_token() && proves_token(request);
+  if (!proven && !shared_.access.may_read(credentials, now())) return ask_for_token(request);
+  has_proven_ = shared_.access.has_token();
+  if (route != nullptr && std::holds_alternative<EventStream>(*route)) {
+    stream_is_proven_ = proven;
+    stream_authorization_ = credentials.authorization;
+    stream_cookie_ = credentials.cookie;
   }
-  return ask_for_token(request);
+  return std::nullopt;
+}
+
+/// Whether the request has the proof for the nonce of the reply before it. To be called only if
+/// there is a token.
+bool HttpGate::proves_token(const Request& request) {
+  const std::string nonce = std::exchange(nonce_, {});  // Valid for one request, right or wrong.
+  const std::string method(request.method_string());
+  const std::string target(request.target());
+  return shared_.access.proves({.method = method, .target = target, .nonce = nonce},
+                               request[beast::http::field::authorization]);
 }
 
 /// With a token, a change needs the proof, which no web page can compute. Without a token, only
@@ -112,11 +127,7 @@ std::optional<Reply> HttpGate::refusal_of_stranger(const Route* route, const Req
 /// origins in their browsers: a browser sends it only after a preflight request, which is refused.
 std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
   if (shared_.access.has_token()) {
-    const std::string nonce = std::exchange(nonce_, {});  // Valid for one request, right or wrong.
-    const std::string method(request.method_string());
-    const std::string target(request.target());
-    const HttpChange change{.method = method, .target = target, .nonce = nonce};
-    if (shared_.access.may_change(change, request[beast::http::field::authorization])) {
+    if (proves_token(request)) {
       has_proven_ = true;
       return std::nullopt;
     }
@@ -132,7 +143,7 @@ std::optional<Reply> HttpGate::refusal_of_operator(const Request& request) {
 
 /// `may_read`: the request has a right key or cookie, and needs a proof.
 Reply HttpGate::ask_for_token(const Request& request, bool may_read) {
-  // The first request for a change has no proof: musterctl gets the nonce by this reply.
+  // musterctl's first request has no proof: it gets the nonce by this reply.
   if (!request[beast::http::field::authorization].empty() && !may_read)
     log_refused(shared_, peer_, "http token",
                 "the key or the proof is not that of this musterd's token");

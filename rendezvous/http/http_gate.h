@@ -47,16 +47,20 @@ class HttpGate {
   std::optional<Reply> refusal_of_run(const Route& route);
   std::vector<std::string> peer_names() const;
   std::optional<Reply> refusal_of_host(const Request& request) const;
+  std::optional<Reply> refusal_of_reader(const Route* route, const Request& request);
   std::optional<Reply> refusal_of_operator(const Request& request);
+  bool proves_token(const Request& request);
   Reply ask_for_token(const Request& request, bool may_read = false);
 
   Shared& shared_;
   boost::asio::ip::address peer_;
   bool secure_;
   std::shared_ptr<TlsStatus> tls_;  // Null: no TLS.
-  std::string nonce_;               // The nonce for the proof of the next change. Empty: none.
+  std::string nonce_;               // The nonce for a proof in the next request. Empty: none.
   bool has_proven_ = false;
-  std::string stream_authorization_;  // These fields of the request for a stream of events.
+  // Of the request for a stream of events: whether it had a proof, and these fields.
+  bool stream_is_proven_ = false;
+  std::string stream_authorization_;
   std::string stream_cookie_;
 };
 

@@ -15,11 +15,11 @@ std::string http_read_key(const TokenCrypto& crypto) {
   return to_hex(crypto.mac(std::string(kHttp) + "\nread"));
 }
 
-std::string http_change_proof(const TokenCrypto& crypto, const HttpChange& change) {
+std::string http_request_proof(const TokenCrypto& crypto, const ProvenRequest& request) {
   std::string text(kHttp);
-  text.append("\nchange\n").append(change.nonce);
-  text.append("\n").append(change.method);
-  text.append("\n").append(change.target);
+  text.append("\nchange\n").append(request.nonce);
+  text.append("\n").append(request.method);
+  text.append("\n").append(request.target);
   return to_hex(crypto.mac(text));
 }
 

@@ -4,6 +4,7 @@ page of another site can do."""
 import hashlib
 import hmac
 import http.client
+import http.server
 import json
 import os
 import re
@@ -31,6 +32,43 @@ READ_KEY = mac("muster http, protocol 1\nread")
 
 def proof(nonce, method="POST", target=STOP, token=TOKEN):
     return f'Muster proof="{mac(chr(10).join(["muster http, protocol 1", "change", nonce, method, target]), token)}"'
+
+
+class FalseMusterd(http.server.ThreadingHTTPServer):
+    """Asks every client for a proof of this nonce, and keeps what it gets."""
+
+    def __init__(self, nonce):
+        super().__init__(("127.0.0.1", 0), FalseAnswers)
+        self.port = self.server_address[1]
+        self.nonce = nonce
+        self.proofs = []
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve_forever)
+        self.thread.start()
+        return super().__enter__()
+
+    def __exit__(self, *failure):
+        self.shutdown()
+        self.thread.join()
+        super().__exit__(*failure)
+
+
+class FalseAnswers(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        if "Authorization" in self.headers:
+            self.server.proofs.append(self.headers["Authorization"])
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", f'Muster nonce="{self.server.nonce}"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
 
 
 class TokenTest(HttpTest):
@@ -66,9 +104,12 @@ class TokenTest(HttpTest):
         return connection
 
     def post(self, connection, authorization=None, target=STOP):
+        return self.send(connection, "POST", target, authorization)
+
+    def send(self, connection, method, target, authorization=None):
         """Status, the nonce of the challenge, JSON."""
         headers = {"X-Muster-Action": "1", **({"Authorization": authorization} if authorization else {})}
-        connection.request("POST", target, headers=headers)
+        connection.request(method, target, headers=headers)
         reply = connection.getresponse()
         found = re.search(r'Muster nonce="([0-9a-f]{64})"', reply.getheader("WWW-Authenticate") or "")
         return reply.status, found and found[1], json.loads(reply.read())
@@ -156,6 +197,34 @@ class Changing(TokenTest):
         self.run_is("failed")
         for replayed in (line, self.connection()):
             self.assertEqual(self.post(replayed, right)[0], 401)
+
+    def test_a_proof_reads_once_too(self):
+        self.a_run()
+        target = "/api/v1/runs/job"
+        line = self.connection()
+        nonce = self.send(line, "GET", target)[1]
+        right = proof(nonce, "GET", target)
+        self.assertEqual(self.send(line, "GET", target, right)[0], 200)
+        nonce = self.send(line, "GET", target, right)[1]
+        for wrong in (proof(nonce, "POST", target), proof(nonce, "GET", target + "/nodes"), right):
+            status, nonce, _ = self.send(line, "GET", target, wrong)
+            self.assertEqual(status, 401)
+
+    def test_who_takes_the_port_gets_nothing_from_musterctl_for_later(self):
+        self.a_run()
+        # The false musterd asks for a proof of a nonce that the real one has given it.
+        line = self.connection()
+        nonce = self.send(line, "GET", "/api/v1/runs")[1]
+        with FalseMusterd(nonce) as false:
+            for words in (["runs"], ["status", "job"], ["why", "job"], ["stop", "job"], ["logs", "job", "0"]):
+                self.ctl(*words, f"--endpoint=localhost:{false.port}", expect=1)
+        self.assertEqual(len(false.proofs), 5)
+        for authorization in false.proofs:
+            self.assertRegex(authorization, '^Muster proof="[0-9a-f]{64}"$')
+            for target in ("/api/v1/runs/job/nodes", "/metrics"):
+                self.assertEqual(self.as_stranger(target, Authorization=authorization)[0], 401)
+        self.assertEqual(self.send(line, "POST", STOP, false.proofs[0])[0], 401)
+        self.run_is("gathering")
 
     def test_musterctl_proves_it_from_any_name(self):
         self.a_run()

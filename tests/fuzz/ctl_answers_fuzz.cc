@@ -32,7 +32,7 @@ namespace muster::ctl {
 
 // In place of client.cc, which asks through the network.
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint&, const std::string&,
-                                                   const TokenCrypto*, Role) {
+                                                   const TokenCrypto*) {
   auto body = next_answer();
   if (!body) return ClientError{"musterd is gone"};
   return HttpAnswer{.status = body->starts_with("404") ? 404U : 200U, .body = *std::move(body)};
@@ -40,7 +40,7 @@ boost::system::result<HttpAnswer, ClientError> get(const Endpoint&, const std::s
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
                                                     const TokenCrypto* token, int) {
-  return get(endpoint, target, token, Role::Operator);
+  return get(endpoint, target, token);
 }
 
 namespace {

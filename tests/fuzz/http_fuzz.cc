@@ -39,7 +39,7 @@ void read_request(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   const std::string_view rest = text.substr(line.size());
   access.may_read({.authorization = line, .cookie = rest}, {});
-  access.may_change({.method = "POST", .target = rest, .nonce = "0"}, line);
+  access.proves({.method = "POST", .target = rest, .nonce = "0"}, line);
   if (access.finish_login(text, {})) std::abort();  // No login link was made.
 }
 

@@ -26,9 +26,9 @@ struct HttpAccessTest {
     REQUIRE(field);
     return field->substr(0, field->find(';'));
   }
-  bool changes(const HttpChange& proven, const HttpChange& asked) {
-    const std::string proof = http_change_proof(*crypto, proven);
-    return access.may_change(asked, "Muster proof=\"" + proof + "\"");
+  bool proves(const ProvenRequest& proven, const ProvenRequest& asked) {
+    const std::string proof = http_request_proof(*crypto, proven);
+    return access.proves(asked, "Muster proof=\"" + proof + "\"");
   }
 };
 
@@ -91,20 +91,20 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: links and sessions are bounded, t
   CHECK_FALSE(reads("", first));
 }
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: a change is proven for one method, target and nonce",
+TEST_CASE_METHOD(HttpAccessTest, "http access: a proof is for one method, target and nonce",
                  "[unit][http]") {
-  const HttpChange asked{.method = "POST", .target = "/api/v1/runs/a/stop", .nonce = "12"};
-  CHECK(changes(asked, asked));
-  CHECK_FALSE(changes({.method = "PUT", .target = asked.target, .nonce = "12"}, asked));
-  CHECK_FALSE(changes({.method = "POST", .target = "/api/v1/runs/b/stop", .nonce = "12"}, asked));
-  CHECK_FALSE(changes({.method = "POST", .target = asked.target, .nonce = "13"}, asked));
+  const ProvenRequest asked{.method = "POST", .target = "/api/v1/runs/a/stop", .nonce = "12"};
+  CHECK(proves(asked, asked));
+  CHECK_FALSE(proves({.method = "PUT", .target = asked.target, .nonce = "12"}, asked));
+  CHECK_FALSE(proves({.method = "POST", .target = "/api/v1/runs/b/stop", .nonce = "12"}, asked));
+  CHECK_FALSE(proves({.method = "POST", .target = asked.target, .nonce = "13"}, asked));
   // A connection without a nonce, because no proof was requested.
-  CHECK_FALSE(changes({.method = "POST", .target = asked.target}, {"POST", asked.target, ""}));
+  CHECK_FALSE(proves({.method = "POST", .target = asked.target}, {"POST", asked.target, ""}));
   const std::string key = http_read_key(*crypto);
   for (const std::string& wrong :
        {std::string(), std::string("Muster proof=\""), "Bearer " + key,
         std::string("Muster proof=\"\""), "Muster proof=\"" + key + "\""})
-    CHECK_FALSE(access.may_change(asked, wrong));
+    CHECK_FALSE(access.proves(asked, wrong));
 }
 
 TEST_CASE_METHOD(HttpAccessTest, "http access: every secret is compared in constant time",
@@ -123,8 +123,8 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: every secret is compared in const
   const std::string secret = access.begin_login(now);
   access.begin_login(now);
   CHECK(comparisons([&] { access.finish_login(secret, now); }) == 3);
-  const HttpChange asked{.method = "POST", .target = "/", .nonce = "1"};
-  CHECK(comparisons([&] { access.may_change(asked, "Muster proof=\"0\""); }) == 1);
+  const ProvenRequest asked{.method = "POST", .target = "/", .nonce = "1"};
+  CHECK(comparisons([&] { access.proves(asked, "Muster proof=\"0\""); }) == 1);
 }
 
 TEST_CASE_METHOD(HttpAccessTest, "http access: nonces, links and cookies are not foreseen",
