@@ -1,8 +1,9 @@
 // The two ends of the worker channel, for channel_test.py.
 //
 //     channel_probe listen PATH WORKERS   the agent's end: prints "progress RANK" and reads the
-//                                         commands "preempt SECONDS", "held", "reset" until its
-//                                         input ends
+//                                         commands "preempt SECONDS", "held", "reset" and "count"
+//                                         until its input ends. From "count" on it counts the
+//                                         reports of rank 0 and does not print them
 //     channel_probe report STEPS          a worker's end: reports, and prints whether a notice is
 //                                         there
 //     channel_probe work STEPS            as report, but waits for the notice
@@ -24,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -50,10 +52,31 @@ void print_line(const std::string& line) {
   std::cout << line + "\n" << std::flush;
 }
 
+// Prints the workers' reports, or counts those of rank 0.
+class Reports {
+ public:
+  void add(const muster::WorkerProgress& progress) {
+    if (counts_ && progress.rank.value == 0)
+      ++count_;
+    else
+      print_line((progress.ends ? "progress_end " : "progress ") +
+                 std::to_string(progress.rank.value));
+  }
+  // Returns the number since the last call. From the first call on, reports of rank 0 are counted.
+  int count() {
+    counts_ = true;
+    return std::exchange(count_, 0);
+  }
+
+ private:
+  bool counts_ = false;
+  int count_ = 0;
+};
+
 class Commands {
  public:
-  Commands(asio::io_context& io, muster::WorkerChannel& channel)
-      : io_(io), channel_(channel), input_(io, ::dup(STDIN_FILENO)) {
+  Commands(asio::io_context& io, muster::WorkerChannel& channel, Reports& reports)
+      : io_(io), channel_(channel), reports_(reports), input_(io, ::dup(STDIN_FILENO)) {
     next();
   }
 
@@ -82,20 +105,20 @@ class Commands {
       for (int rank = 0; rank < 3; ++rank)
         if (channel_.preemption().ends_itself(muster::LocalRank{rank}))
           print_line("held " + std::to_string(rank));
-    print_line("done " + verb);
+    print_line("done " + verb +
+               (verb == "count" ? " " + std::to_string(reports_.count()) : std::string()));
   }
 
   asio::io_context& io_;
   muster::WorkerChannel& channel_;
+  Reports& reports_;
   asio::posix::stream_descriptor input_;
   asio::streambuf buffer_;
 };
 
 int listen(const std::string& path, int workers) {
   asio::io_context io{1};
-  const auto print_rank = [](const std::string& what, muster::LocalRank rank) {
-    print_line(what + " " + std::to_string(rank.value));
-  };
+  Reports reports;
   auto listener = muster::WorkerChannel::listen_at(path);
   if (!listener) {
     print_line("failed " + listener.error().message());
@@ -103,13 +126,10 @@ int listen(const std::string& path, int workers) {
   }
   muster::WorkerChannel channel(
       io, std::move(*listener), path, workers,
-      {.on_progress =
-           [print_rank](const muster::WorkerProgress& progress) {
-             print_rank(progress.ends ? "progress_end" : "progress", progress.rank);
-           },
-       .on_overdue = [print_rank](auto rank) { print_rank("overdue", rank); }});
+      {.on_progress = [&reports](const muster::WorkerProgress& progress) { reports.add(progress); },
+       .on_overdue = [](auto rank) { print_line("overdue " + std::to_string(rank.value)); }});
   print_line("listening");
-  const Commands commands(io, channel);
+  const Commands commands(io, channel, reports);
   io.run();
   return 0;
 }

@@ -4,7 +4,6 @@ documentation, and against invalid input.
 channel_test.py PROBE DOCUMENTATION. Needs no torch.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -167,34 +166,44 @@ class Channel(unittest.TestCase):
         waiting.close()
 
     def flood(self, connections):
-        """Fills the buffers of this number of connections of rank 0, again and again."""
+        """Fills the buffers of this number of connections of rank 0, again and again. Returns when all
+        have been full."""
         clients = [self.connect({"type": "hello", "local_rank": 0}) for _ in range(connections)]
-        lines, ended = b'{"type":"x"}\n' * 5000, threading.Event()
+        lines, ended, all_full = b'{"type":"progress"}\n' * 5000, threading.Event(), threading.Event()
         rest = dict.fromkeys(clients, lines)  # A call of send() may take a part of a line.
+        not_full = set(clients)
 
         def send():
             while not ended.is_set():
                 for client in clients:
-                    with contextlib.suppress(BlockingIOError):
+                    try:
                         rest[client] = rest[client][client.send(rest[client]):] or lines
+                    except BlockingIOError:
+                        not_full.discard(client)
+                if not not_full:
+                    all_full.set()
 
         for client in clients:
             client.setblocking(False)
         thread = threading.Thread(target=send)
         thread.start()
         self.addCleanup(lambda: (ended.set(), thread.join()))
+        self.assertTrue(all_full.wait(LIMIT_S))
 
     def test_a_flood_of_lines_does_not_stop_the_loop(self):
         self.connect({"type": "hello", "local_rank": 1}, {"type": "ends_itself"}, {"type": "progress"})
         self.expect("progress 1")
+        self.command("count", "done count 0")
         self.flood(1000)
-        time.sleep(1)  # All buffers are full.
         self.connect({"type": "hello", "local_rank": 2}, {"type": "ends_itself"})
-        begin = time.monotonic()
-        for _ in range(20):  # Each one is an event of the loop, as the end of a worker is.
-            self.command("held")
+        # Each command is an event of the loop, as the end of a worker is. All of them are waiting, so the number of
+        # lines between two of them is that of the channel's turns. One turn reads 16 KiB, which is 850 lines.
+        self.agent.stdin.write("count\n" * 50)
+        self.agent.stdin.flush()
+        counts = [int(self.lines.get(timeout=LIMIT_S).removeprefix("done count ")) for _ in range(50)]
+        self.assertGreater(sum(counts[1:]), 0)
+        self.assertLess(max(counts[1:]), 4000, counts)
         self.command("preempt 30")
-        self.assertLess(time.monotonic() - begin, 8)
         self.command("held", "held 1", "held 2", "done held")
 
     def test_the_path(self):
