@@ -111,6 +111,14 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+/// Reads the thread table on a thread of its own: it takes long for a process with many threads.
+asio::awaitable<std::string> kernel_threads(pid_t pid) {
+  const auto table = std::make_shared<std::string>();
+  std::function<void()> work = [table, pid] { *table = thread_table(pid); };
+  const boost::system::error_code failed = co_await run_in_time(std::move(work), kToolLimit);
+  co_return failed ? "cannot be read: " + failed.message() + "\n" : *table;
+}
+
 }  // namespace
 
 /// One collection: the steps that are left, and the evidence so far.
@@ -268,8 +276,8 @@ std::string StackCollector::Job::py_spy_missing_text(std::size_t index) {
 
 asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   const Target& target = targets[index];
-  std::string kernel = thread_table(target.pid);
-  std::vector<pid_t> family = family_of(target.pid);
+  const std::string kernel = co_await kernel_threads(target.pid);
+  const std::vector<pid_t> family = family_of(target.pid);
   std::string text = tools.py_spy.empty() ? py_spy_missing_text(index) : std::string();
   for (std::size_t i = 0; !tools.py_spy.empty() && i <= std::min(family.size(), kChildrenMax);
        ++i) {
@@ -286,10 +294,12 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   }
   text +=
       section("threads in the kernel, from /proc/" + std::to_string(target.pid) + "/task", kernel);
-  for (std::size_t i = 0; i < std::min(family.size(), kChildrenMax); ++i)
+  for (std::size_t i = 0; i < std::min(family.size(), kChildrenMax); ++i) {
+    const std::string table = co_await kernel_threads(family[i]);
     text += section("child process " + std::to_string(family[i]) +
                         ", threads in the kernel: " + program_text(family[i]),
-                    thread_table(family[i]));
+                    table);
+  }
   if (family.size() > kChildrenMax)
     text += section(std::to_string(family.size() - kChildrenMax) + " child processes more", "");
   co_await files->append(index, std::move(text));

@@ -46,11 +46,31 @@ void wait_for(Reading& reading, std::chrono::milliseconds limit) {
   reading.left_behind = true;
 }
 
-/// The processes that a thread still waits for. Never destroyed: a thread may return while the
-/// agent exits.
-std::map<pid_t, std::shared_ptr<Reading>>& stuck_readings() {
-  static auto& stuck = *new std::map<pid_t, std::shared_ptr<Reading>>;
-  std::erase_if(stuck, [](const auto& entry) { return entry.second->has_ended.load(); });
+/// The processes that a thread still waits for. For all threads.
+class StuckReadings {
+ public:
+  /// Returns `pids` without those that a thread still waits for. Returns none of them if too many
+  /// threads wait.
+  std::vector<pid_t> without_stuck(std::vector<pid_t> pids) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(readings_, [](const auto& entry) { return entry.second->has_ended.load(); });
+    if (readings_.size() >= kWaitingMax) return {};
+    std::erase_if(pids, [this](pid_t pid) { return readings_.contains(pid); });
+    return pids;
+  }
+  void add(pid_t pid, std::shared_ptr<Reading> reading) {
+    const std::lock_guard lock(mutex_);
+    readings_.emplace(pid, std::move(reading));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<pid_t, std::shared_ptr<Reading>> readings_;
+};
+
+StuckReadings& stuck_readings() {
+  // Never destroyed: a thread may return while the agent exits.
+  static auto& stuck = *new StuckReadings;
   return stuck;
 }
 
@@ -59,12 +79,9 @@ std::map<pid_t, std::shared_ptr<Reading>>& stuck_readings() {
 std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
                                                std::chrono::milliseconds limit,
                                                const std::function<std::string(pid_t)>& read) {
-  auto& stuck = stuck_readings();
-  std::vector<pid_t> left;
-  for (const pid_t pid : pids)
-    if (!stuck.contains(pid)) left.push_back(pid);
+  std::vector<pid_t> left = stuck_readings().without_stuck(pids);
   std::map<pid_t, std::string> found;
-  while (!left.empty() && stuck.size() < kWaitingMax) {
+  while (!left.empty()) {
     const auto reading = std::make_shared<Reading>();
     reading->pids = left;
     reading->read = read;
@@ -79,8 +96,9 @@ std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
     for (std::size_t i = 0; i < count; ++i)
       found.emplace(left[i], std::move(reading->texts[i]));
     if (count == left.size()) break;
-    stuck.emplace(left[count], reading);
+    stuck_readings().add(left[count], reading);
     left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(count) + 1);
+    left = stuck_readings().without_stuck(std::move(left));
   }
   return found;
 }

@@ -19,8 +19,8 @@ namespace muster {
 
 /// Runs `read`, which reads files of the process `pid`, on a new thread. No value if that takes
 /// longer than `limit`. Then the process is not read again until that thread has returned, so each
-/// process delays its caller once. At most 64 threads are left waiting. Only one thread may call
-/// this function. `read` may outlive the caller.
+/// process delays its callers once. At most 64 threads are left waiting, and a few more if several
+/// threads call this function at once. `read` may outlive the caller.
 std::optional<std::string> read_in_time(pid_t pid, std::chrono::milliseconds limit,
                                         std::function<std::string()> read);
 

@@ -15,10 +15,10 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 64 << 10;
-// How long the agent waits for one process that cannot be read: for each sample of the hang watch,
-// and for text for people.
+// How long the caller waits for one process that cannot be read.
 constexpr std::chrono::milliseconds kSampleLimit{100};
-constexpr std::chrono::milliseconds kTableLimit{1000};
+constexpr std::chrono::milliseconds kProgramLimit{1000};
+constexpr std::chrono::milliseconds kTableLimit{5000};
 constexpr std::size_t kThreadsMax = 1000;  // The most threads of one process that are shown.
 
 std::string read_file(const std::string& path) {
@@ -136,7 +136,7 @@ std::string executable_of(pid_t pid) {
     const ssize_t n = ::readlink(path.c_str(), target.data(), target.size());
     return n > 0 ? std::string(target.data(), static_cast<std::size_t>(n)) : std::string();
   };
-  return read_in_time(pid, kTableLimit, read).value_or(std::string());
+  return read_in_time(pid, kProgramLimit, read).value_or(std::string());
 }
 
 std::string program_text(pid_t pid) {

@@ -29,7 +29,9 @@ std::string program_text(pid_t pid);
 std::string executable_of(pid_t pid);
 
 /// One paragraph for each thread: its name, state and CPU time, the kernel function and the system
-/// call that it waits in, and, if the caller is root, its kernel stack. Needs no ptrace.
+/// call that it waits in, and, if the caller is root, its kernel stack. Needs no ptrace. Takes up
+/// to a second for a thousand threads, and 5 s if the process cannot be read: not to be called on
+/// the loop.
 std::string thread_table(pid_t pid);
 
 }  // namespace muster

@@ -8,14 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <future>
-#include <optional>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "agent/posix/bounded_read.h"
 #include "agent/posix/job_cleanup.h"
 
 namespace muster {
@@ -218,28 +215,6 @@ TEST_CASE("process scan: what it says of a process is what the kernel says", "[u
   CHECK(seen->session == ::getsid(family.child));
   CHECK(seen->threads == 1);
   CHECK(is_alive(*seen));
-}
-
-// Plays a file of /proc whose reader waits for a lock that a stuck process holds.
-TEST_CASE("bounded read: a process that makes its reader wait does so once, and holds up no other",
-          "[unit][agent]") {
-  constexpr std::chrono::milliseconds kShort{1};
-  constexpr std::chrono::seconds kLong{30};
-  std::promise<void> lock;
-  const auto waits = [is_free = lock.get_future().share()] {
-    is_free.wait();
-    return std::string("late");
-  };
-  CHECK_FALSE(read_in_time(1, kShort, waits).has_value());
-  CHECK_FALSE(read_in_time(1, kLong, waits).has_value());
-  CHECK(read_in_time(2, kLong, [] { return std::string("text"); }) == "text");
-  lock.set_value();
-  // Once the first read has returned, the process is read again.
-  const auto limit = std::chrono::steady_clock::now() + kLong;
-  std::optional<std::string> again;
-  while (!again && std::chrono::steady_clock::now() < limit)
-    again = read_in_time(1, kLong, [] { return std::string("again"); });
-  CHECK(again == "again");
 }
 
 }  // namespace
