@@ -9,7 +9,8 @@
 namespace muster {
 namespace {
 
-// As in torchrun: for so long after its join timeout a node tries to remove itself again.
+// As in torchrun: after its join timeout, a node tries for this long to remove itself from the
+// state.
 constexpr Duration kRollback = std::chrono::seconds(5);
 // After this time every node has read the state: torchrun nodes read it once a second. A node that
 // reads it after a member has left would count a wrong world size.
@@ -170,8 +171,8 @@ RendezvousState C10dParticipant::without_dead(const RendezvousState& seen, Insta
   return state;
 }
 
-/// Whether it is unknown of a participant if it is alive: its heartbeat was old when it was first
-/// seen, and has not changed since.
+/// Whether a participant may be dead: its heartbeat was old when this node first saw it, and has
+/// not changed since.
 bool C10dParticipant::has_unconfirmed_participant(const RendezvousState& state) const {
   return std::any_of(state.participants.begin(), state.participants.end(), [&](const auto& entry) {
     const auto found = pulses_.find(entry.first);
@@ -361,8 +362,9 @@ C10dStep C10dParticipant::step_into_round(RendezvousState state, Instant now, Wa
   return WriteState{std::move(state)};
 }
 
-// By the deadline, which has the clock of the node that set it; or, because that clock may be
-// wrong, by the time since the deadline appeared.
+// The last call ends at the deadline. The deadline has the clock of the node that set it, and that
+// clock may be wrong. So the last call also ends when its length has passed since this node saw the
+// deadline.
 bool C10dParticipant::last_call_over(const RendezvousState& state, Instant now,
                                      WallTime wall) const {
   if (!state.deadline || !last_call_) return false;
@@ -392,8 +394,9 @@ bool C10dParticipant::is_listed(const RendezvousState& state) const {
 }
 
 C10dStep C10dParticipant::step_close(RendezvousState state, Instant now) {
-  // Other nodes without this one: they have gone on without it, or another run has begun in a store
-  // that was started again. In an empty state the nodes of this run see that it is closed.
+  // If the state has other nodes but not this one, they have gone on without it, or another run has
+  // begun in a store that was started again: this node must not close that run. An empty state is
+  // closed, so that the nodes of this run see it.
   const bool has_others = !state.participants.empty() || !state.wait_list.empty();
   if (state.closed || (has_others && !is_listed(state))) return ParticipantDone{};
   MUSTER_CHECK(deadline_.has_value());

@@ -22,7 +22,7 @@ inline constexpr std::size_t kMaxKeptOut = 128;
 /// Hosts of one run whose strikes are kept. Beyond that, the host whose last strike is oldest is
 /// forgotten.
 inline constexpr std::size_t kMaxStruckHosts = 128;
-/// One kind of strikes of one host is counted up to this.
+/// The strikes of one kind of one host are counted up to this number.
 inline constexpr int kMostStrikes = 1'000'000;
 /// A node's name: an address, a process id and a number.
 inline constexpr std::size_t kMaxNodeTextBytes = kMaxAddressBytes + 48;

@@ -43,7 +43,7 @@ inline constexpr std::size_t kProofDigits = 64;
 inline constexpr std::size_t kMaxReportedWorkers = 32;
 /// Each text of a failure in a report. The sender cuts longer ones.
 inline constexpr std::size_t kMaxReportTextBytes = std::size_t{4} << 10;
-/// Reports of one node: so many at once, then so many in a second. Further reports are dropped.
+/// The reports that one node may send at once, and then in each second. Further ones are dropped.
 inline constexpr int kReportBurst = 8;
 inline constexpr int kReportsPerSecond = 2;
 /// Memory for all reports that a host keeps. Beyond that, the texts of failures are not kept.

@@ -17,7 +17,7 @@ struct ControllerCgroup {
 };
 
 /// Reads a line "4:memory:/job/step" (v1, which takes precedence if both exist) or "0::/job/step"
-/// (v2). Nothing: the text has neither.
+/// (v2). Empty if the text has neither.
 std::optional<ControllerCgroup> controller_cgroup(std::string_view proc_cgroup,
                                                   std::string_view controller);
 

@@ -86,7 +86,7 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
     message.to = *member.connection;
     actions_.push_back(std::move(message));
   }
-  // The rules hold for a run without members.
+  // A run without members breaks no invariant.
   for (const auto& [id, member] : members_)
     mark_unrecorded(member.name);
   members_.clear();

@@ -227,7 +227,7 @@ struct ClockSkewSeen {
 /// For the log: a node that has not finished is no longer in the run.
 struct NodeGone {
   NodeName who;
-  std::int64_t round = 0;   // That was running or gathered when the node went.
+  std::int64_t round = 0;   // The round that was running or being gathered then.
   std::optional<int> rank;  // In the last complete round.
   RestartCause cause = RestartCause::NodeLost;
   std::string what;

@@ -73,8 +73,7 @@ void add_runs(Text& text, const RunsFigures& figures) {
     text.sample(std::to_string(figures.nodes[i]),
                 {{"state", to_string(static_cast<NodeState>(i))}});
   text.begin("muster_keep_alive_age_seconds", "gauge",
-             "How long the node has been silent that was not heard for the longest time; 0 if none "
-             "is waited for.");
+             "The longest time for which a watched node has been silent; 0 if no node is watched.");
   const Duration silent = figures.longest_silent.value_or(Duration::zero());
   text.sample(number(std::chrono::duration<double>(silent).count()));
   text.begin("muster_state_unrecorded_seconds", "gauge",

@@ -34,12 +34,13 @@ void ViewSource::fetch_next() {
       if (const auto self = weak.lock()) self->on_fetched(request, view);
     });
   });
-  queue_.pop_front();  // Only now: without memory, fetch_() throws, and the request is sent later.
+  queue_.pop_front();  // After fetch_(): if that throws for lack of memory, the request stays here.
   busy_ = true;
 }
 
 void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) {
-  // First what later requests need, because what needs memory may throw.
+  // The request is removed first: the code below needs memory and may throw, and later requests
+  // must be sent all the same.
   const auto waiters = waiting_.extract(request);
   busy_ = false;
   if (!waiters.empty())

@@ -132,8 +132,8 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   if (!state->refusal.empty()) {
     const auto* refused = answer ? std::get_if<NativeRefused>(&*answer) : nullptr;
     const bool proven = refused != nullptr && reply.claim && reply.claim->is_host(refused->proof);
-    // Whoever has got the host's port could refuse the nodes otherwise, and so end their job. With
-    // TLS, the certificate shows who refuses.
+    // Without this check, a program that has taken over the host's port could refuse the nodes, and
+    // so end their job. With TLS, the certificate identifies the program that refuses.
     if (proven || !reply.claim || state->options.tls) co_return HostKind::Refused;
     state->refusal = kRefusesUnproven + state->refusal;
     co_return HostKind::Unproven;

@@ -1,4 +1,4 @@
-// What the results of stat() say about files.
+// Interprets the results of stat().
 #pragma once
 
 #include <sys/stat.h>
@@ -10,7 +10,8 @@ inline bool is_same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/// Whether it is a folder of this process's user. For the result of lstat(): a link is none.
+/// Whether `info`, the result of lstat(), is that of a folder of this process's user. A link is not
+/// a folder.
 inline bool is_own_folder(const struct stat& info) {
   return S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }

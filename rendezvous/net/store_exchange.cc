@@ -54,9 +54,9 @@ class StoreCategory final : public boost::system::error_category {
       case StoreErrc::ConnectTimedOut:
         return "the store did not answer in time";
       case StoreErrc::WaitTimedOut:
-        return "what was waited for did not come in time";
+        return "the wait has ended without a result: its time is over";
       case StoreErrc::ReplyTimedOut:
-        return "the store owes an answer and is silent";
+        return "the store is connected, but does not answer a request in time";
       case StoreErrc::Closed:
         return "the store has closed the connection";
       case StoreErrc::UnexpectedReply:
@@ -197,7 +197,7 @@ StoreExchange::Awaitable StoreExchange::connect() {
     const bool final_no =
         ec == StoreErrc::UnexpectedReply || tls_failure().kind == TlsFailure::Kind::Refused;
     if (!options_.retry || final_no) co_return ec;
-    if (now() + pause >= deadline) co_return ec;  // Tells more than ConnectTimedOut would.
+    if (now() + pause >= deadline) co_return ec;  // This error says more than ConnectTimedOut.
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);
     pause = std::min(2 * pause, kRetryMost);

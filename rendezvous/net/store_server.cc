@@ -364,9 +364,9 @@ void StoreServer::Impl::on_timer() {
 
 void StoreServer::Impl::handle_deadlines(Duration late) {
   // After a pause longer than a lease (the machine was stopped or starved), the keep-alives of that
-  // time wait to be read. They are read before any node is taken for silent. The set gives each
-  // ready socket its turn, so that this many looks read each of them once. Clients that always have
-  // something to read must not hold up the deadlines for longer.
+  // time wait to be read. They are read before any node is taken for silent. The set serves its
+  // ready sockets in turn, so this many calls of poll() read each socket once. More calls are not
+  // made: clients that always have something to read must not hold up the deadlines.
   for (std::size_t looks = 0; looks <= open_ / std::size_t{EventSet::kEventsAtOnce}; ++looks) {
     const bool more = set_.poll(serve_);
     if (!set_.is_open()) return;

@@ -115,7 +115,7 @@ class StoreServer {
   boost::system::result<void, ListenError> start();
   /// The port of the first listening socket. 0 before start() and after the server has stopped.
   std::uint16_t port() const;
-  /// Empty before start() and after the server has stopped, which it also does by itself: at the
+  /// Empty before start() and after the server has stopped. The server also stops by itself, at the
   /// first event after another process may have taken over its state.
   std::vector<boost::asio::ip::tcp::endpoint> endpoints() const;
 

@@ -87,8 +87,8 @@ void NativeParticipant::on(const WorkersHaveFailed& event) {
   phase_ = Phase::Outside;
   failure_ = event.what;
   if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
-  print("the rendezvous at " + options_.host_text + " is away: it is told that " + failure_ +
-        " when it is back, and nothing is started before");
+  print(failure_ + ", but the rendezvous at " + options_.host_text +
+        " is away: this node reports that when it is back, and starts no worker before");
 }
 
 void NativeParticipant::on(const PartFinished& event) {
@@ -260,7 +260,7 @@ void NativeParticipant::end_round(const std::string& why) {
       if (farewell_until_ || say_finish()) return;
       print(
           "this node was not heard in time when its workers finished, and the others went on "
-          "without it: of them nothing can be said");
+          "without it: nothing can be said of them");
       return end({.succeeded = true});
     case Phase::Running:
       phase_ = Phase::Outside;

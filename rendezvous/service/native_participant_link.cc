@@ -310,8 +310,8 @@ void NativeParticipant::keep_limits() {
 void NativeParticipant::end_without_host() {
   print(
       "lost the rendezvous at " + options_.host_text + " (" + lost_why_ +
-      ") before the end of the job was known: the workers of this node have succeeded, and of the "
-      "other nodes nothing can be said");
+      ") before the end of the job was known: the workers of this node have succeeded, and nothing "
+      "can be said of the other nodes");
   end({.succeeded = true});
 }
 

@@ -8,9 +8,9 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
                                                Time time, std::optional<std::uint64_t> number) {
   Run* run = find(std::string(kStateKeyPrefix).append(id));
   if (run == nullptr) return std::nullopt;
-  // Nothing is acknowledged that the next host would not know.
+  // The operation cannot be recorded now, so the next host would not know of it.
   if (options_.shared_state && !state_problem_.empty())
-    return "what changes cannot be recorded now (" + state_problem_ + "): ask again later";
+    return "changes cannot be recorded now (" + state_problem_ + "): ask again later";
   std::string objection = run->rendezvous->objection_to(asked);
   if (!objection.empty()) return objection;
   const bool done = guard(*run, time.now, [&] {
@@ -19,12 +19,12 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
     run->notify_pending = true;
     finish_change(*run, time.now);
   });
-  if (!done) return "the run was broken by it: see the log of musterd";
+  if (!done) return "this has broken the run: see the log of musterd";
   if (!number) return std::string();
   std::string text = run->rendezvous->operator_answer();
   if (!text.empty() && !state_problem_.empty())
-    text += "\nwarning: it cannot be recorded now (" + state_problem_ +
-            "): a musterd that is started again before that does not know it";
+    text += "\nwarning: this change cannot be recorded now (" + state_problem_ +
+            "): a musterd that is started again before it is recorded does not know it";
   effects_.emplace_back(OperatorAnswered{*number, std::move(text)});
   return std::string();
 }

@@ -188,7 +188,8 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
   if (run->rendezvous->untouched()) {
     const auto& first = texts.desired();
     if (!first && cannot_be_pickle(request.desired) && return_key_to_store(request.key))
-      return NotOfARun{std::string(request.key) + " is set to what is no rendezvous' state (" +
+      return NotOfARun{std::string(request.key) +
+                       " is set to a value that is no rendezvous' state (" +
                        describe(first.error()) + ")"};
   }
   if (!add_state_client(from, *run))

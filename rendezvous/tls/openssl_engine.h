@@ -15,8 +15,8 @@ namespace muster {
 
 class OpensslEngine final : public TlsEngine {
  public:
-  /// Messages of TLS itself that a peer may send after the handshake: so many, and one more for
-  /// each kBytesPerMessage that it has sent. Each costs far more work than its 27 bytes show.
+  /// Messages of TLS itself that a peer may send after the handshake: this many, and one more for
+  /// each kBytesPerMessage bytes that it has sent. Each costs far more work than its 27 bytes show.
   static constexpr std::uint64_t kFreeMessages = 16;
   static constexpr std::uint64_t kBytesPerMessage = 64 << 10;
   /// OpenSSL's answers to such messages that the peer has not read yet.

@@ -115,7 +115,7 @@ void TlsLink::read_tcp() {
 void TlsLink::deliver() {
   std::array<char, kPieceBytes> bytes;
   while (send_to_plain()) {
-    // Small records are put together: a system call for each of them would cost more than they do.
+    // Small records are collected: sending each one by itself would cost more than decrypting it.
     std::size_t size = 0;
     while (size < bytes.size()) {
       const std::size_t got = engine_->read(bytes.data() + size, bytes.size() - size);

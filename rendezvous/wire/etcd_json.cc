@@ -237,7 +237,7 @@ bool may_pass(const EtcdRefusal& refusal) {
     case kGrpcInternal:
     case kGrpcUnavailable:
       return true;
-    case kGrpcResourceExhausted:  // Also "database space exceeded", which lasts.
+    case kGrpcResourceExhausted:  // Also "database space exceeded", which does not pass.
       return refusal.text.find("too many requests") != std::string::npos;
     default:
       return false;
@@ -269,7 +269,7 @@ EtcdJsonResult<std::vector<EtcdChange>> decode_changes(std::string_view text) {
   std::vector<EtcdChange> changes;
   for (const EtcdJson& one : json) {
     auto change = change_of(one);
-    if (!change) return EtcdJsonError{"it has what is no change"};
+    if (!change) return EtcdJsonError{"one of its elements is no change"};
     changes.push_back(*std::move(change));
   }
   return changes;

@@ -157,7 +157,7 @@ void read(Fields& fields, NodeAnswered& answered) {
     answered.bytes = *bytes;
   else
     fields.fail("base64", "not base64");
-  // Less than the largest number, so that the end of the piece is one, too.
+  // Below the largest number, so that the offset of the piece's end fits into the type, too.
   constexpr auto kMostOffset =
       std::numeric_limits<std::int64_t>::max() - std::int64_t{kMaxPieceBytes};
   answered.offset = fields.number<std::int64_t>("offset", 0, kMostOffset);

@@ -60,7 +60,8 @@ boost::system::result<void, ReplyFault> ReplyReader::received() {
 
 boost::system::result<void, ReplyFault> ReplyReader::begin_text(std::uint64_t bytes) {
   if (bytes > bytes_left_) return ReplyFault::TooLarge;
-  // From the second one on, what holds a text counts, too: empty ones without end are too many.
+  // Each text after the first also costs its std::string. So a list of endless empty texts reaches
+  // the limit.
   const std::uint64_t cost = bytes + (texts_.empty() ? 0 : sizeof(std::string));
   bytes_left_ -= std::min(bytes_left_, cost);
   if (!texts_.empty() && bytes_left_ == 0) return ReplyFault::TooLarge;

@@ -1,5 +1,5 @@
-// The replies of a TCPStore server, as its client reads them. Pure: it says how many bytes come
-// next. docs/protocol.md has the bytes.
+// Reads the replies of a TCPStore server, for its client. Pure: the reader asks for the next bytes,
+// and the caller receives them. docs/protocol.md has the bytes.
 #pragma once
 
 #include <array>
@@ -14,30 +14,32 @@
 namespace muster {
 
 enum class ReplyFault {
-  TooLarge,    // It announces more than the limit.
-  Unexpected,  // No TCPStore server answers this.
+  TooLarge,    // The reply announces more than the limit.
+  Unexpected,  // No TCPStore server sends such a reply.
 };
 
-/// Reads one reply. A length that is announced takes no memory: a text grows as its bytes come.
+/// Reads one reply. An announced length alone takes no memory: a text grows as its bytes arrive.
 class ReplyReader {
  public:
   static ReplyReader number() { return {Next::Number, 0, 0}; }
-  /// `bytes_max`: of all texts of the reply, and of what it costs to hold them.
+  /// `bytes_max` limits the sum of the bytes of all texts. Each text after the first also costs the
+  /// size of a std::string.
   static ReplyReader text(std::uint64_t bytes_max) { return texts(1, bytes_max); }
   static ReplyReader texts(std::size_t count, std::uint64_t bytes_max) {
     return {count == 0 ? Next::Nothing : Next::Length, count, bytes_max};
   }
-  /// Texts, and before them how many they are.
+  /// For a reply that is the number of texts, and then the texts.
   static ReplyReader list(std::uint64_t bytes_max) { return {Next::Count, 0, bytes_max}; }
-  /// A number, and a text if the number is above 0.
+  /// For a reply that is a number, and then a text if the number is above 0.
   static ReplyReader popped(std::uint64_t bytes_max) { return {Next::PoppedCount, 0, bytes_max}; }
 
-  /// Where the reply's next bytes are to be put, all of them; empty: the reply is complete.
+  /// The memory that the caller must fill with the next bytes of the reply. Empty: the reply is
+  /// complete.
   std::span<char> wanted();
-  /// They are there. After a fault the connection is of no use any more.
+  /// The caller has filled wanted(). After a fault the connection cannot be used any more.
   boost::system::result<void, ReplyFault> received();
 
-  /// The number that the reply is, or begins with.
+  /// The number that the reply consists of, or begins with.
   std::int64_t value() const { return number_; }
   std::vector<std::string>& found() { return texts_; }
 
@@ -51,11 +53,11 @@ class ReplyReader {
 
   Next next_;
   std::uint64_t texts_left_;
-  std::uint64_t bytes_left_;  // Until the limit.
+  std::uint64_t bytes_left_;  // The part of `bytes_max` that is left.
   std::array<char, 8> head_{};
   std::int64_t number_ = 0;
-  std::size_t text_bytes_ = 0;  // Of the last text, when it is complete.
-  std::size_t text_came_ = 0;   // Bytes of it that are there.
+  std::size_t text_bytes_ = 0;  // The announced length of the last text.
+  std::size_t text_came_ = 0;   // The bytes of that text that have arrived.
   std::vector<std::string> texts_;
 };
 

@@ -21,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
 boost::system::result<RunTokenTexts, RunTokensError> parse_run_tokens(
     std::string_view text, const std::function<std::string(std::string_view)>& complaint) {
   RunTokenTexts tokens;
-  // It would become part of the first run id.
+  // The mark (U+FEFF) would become part of the first run id.
   if (text.starts_with("\xef\xbb\xbf"))
     return RunTokensError{
         "line 1: it begins with a byte order mark (BOM); save the file without it"};

@@ -60,7 +60,7 @@ std::optional<std::string> refuse_planted_pickle(const Request& request) {
     return is_state_key(key) && text != kNoStateText && !cannot_be_pickle(text);
   };
   const auto refusal = [](std::string_view key) {
-    return "what Python could unpickle is written under " + std::string(key) +
+    return "a value that Python could unpickle is written under " + std::string(key) +
            ", where no run is known";
   };
   switch (request.query) {

@@ -169,7 +169,7 @@ class Planted(unittest.TestCase):
         meet(nodes)
         for node in nodes:
             node.handler.shutdown()
-        self.assertIn("what Python could unpickle is written under /torch.rendezvous.planted", self.server.stop())
+        self.assertIn("a value that Python could unpickle is written under /torch.rendezvous.planted", self.server.stop())
 
     def test_not_where_a_run_begins_either(self):
         node = Node(self.server, "planted", 0, 1, 1)

@@ -224,7 +224,7 @@ TEST_CASE_METHOD(RecordingTest,
   std::string told;
   for (const RunEffect& effect : take())
     if (const auto* answered = std::get_if<OperatorAnswered>(&effect)) told = answered->text;
-  CHECK_THAT(told, Catch::Contains("warning: it cannot be recorded now (disk full)"));
+  CHECK_THAT(told, Catch::Contains("warning: this change cannot be recorded now (disk full)"));
 }
 
 TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happened",

@@ -289,7 +289,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the
   begin(1);
   begin(2);
   SECTION("what is written says so") {
-    CHECK_THAT(surprise(1), Catch::Contains(kKey + " is set to what is no rendezvous' state"));
+    CHECK_THAT(surprise(1),
+               Catch::Contains(kKey + " is set to a value that is no rendezvous' state"));
     CHECK_FALSE(service->has_state(kKey));
     CHECK(service->state_clients() == 0);
     CHECK(service->runs() == 0);
