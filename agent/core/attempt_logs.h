@@ -46,9 +46,9 @@ class AttemptLogs {
   int newest() const { return attempts_.empty() ? 0 : attempts_.back().number; }
   bool has(LocalRank rank) const;
 
-  /// Where to look for the answer to a question about a log: in the order of the attempts, from the
-  /// asked one on. The first part that has bytes is the answer, or else the last one. Empty: the
-  /// worker's output goes to no file. Only if has(asked.local_rank).
+  /// The parts of logs that may answer a question, in the order of the attempts, from the asked
+  /// attempt on. The answer is the first part that has bytes, or the last part if none has any.
+  /// Empty: the worker's output goes to no file. Call it only if has(asked.local_rank).
   std::vector<LogPart> parts(const NodeAsked& asked) const;
 
  private:

@@ -68,7 +68,7 @@ Read<std::map<int, std::string>> read_paths(const json& answer, const char* name
 }
 
 Read<EnvironmentChanges> read_changes(const json& worker) {
-  LogsSpecsError wrong{"it changes the environment into what cannot be one"};
+  LogsSpecsError wrong{"it asks for changes of the environment that are not possible"};
   const auto is_name = [](const std::string& name) {
     return !name.empty() && name.find('=') == std::string::npos &&
            name.find('\0') == std::string::npos;

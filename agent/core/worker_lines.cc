@@ -49,7 +49,7 @@ std::optional<WorkerProgress> WorkerLines::handle_line(std::string_view line) {
   }
   if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
     return std::nullopt;  // From a later version of the protocol.
-  if (!rank_) return fail("something before hello");
+  if (!rank_) return fail("a message before hello");
   if (*type == "progress")
     return WorkerProgress{.rank = *rank_, .step = whole_number_of(message, "step")};
   if (*type == "progress_end") return WorkerProgress{.rank = *rank_, .ends = true};

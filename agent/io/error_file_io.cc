@@ -66,8 +66,8 @@ std::optional<int> inherited_descriptor(fs::path path) {
   return std::nullopt;
 }
 
-// For this user alone: tracebacks may show what a job works with. A file that is there keeps its
-// mode.
+// Only this user may read a new file, because tracebacks may show private data of a job. An
+// existing file keeps its mode.
 constexpr mode_t kMode = 0600;
 
 error_code write_in_place(const std::string& path, const std::string& text) {

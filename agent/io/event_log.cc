@@ -43,8 +43,8 @@ void EventLog::worker_started(const RunningWorker& worker) {
   write_starts(false);
 }
 
-// Writes the events whose turn it is. `all`: also the others, because the start of a lower rank has
-// failed and its turn will not come.
+// Writes the held events in the order of the ranks, up to the first rank that has not started.
+// `all`: also the events after that rank, because its start has failed.
 void EventLog::write_starts(bool all) {
   while (!held_starts_.empty() && (all || held_starts_.begin()->first.value == next_start_)) {
     const auto [rank, pid] = *held_starts_.begin();

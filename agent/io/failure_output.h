@@ -30,7 +30,7 @@ void write_report_files(const AgentOptions& options, const ExitReport& report);
 void report_early_end(const AgentOptions& options, const EndCause& cause);
 
 /// Writes the files for a job that has lost its agent, with what the shim knows about the workers'
-/// ends. The shim has this called.
+/// ends. Called by the shim, through SplitOptions::report_lost_agent.
 void report_lost_agent(const AgentOptions& options, const LostAgent& lost);
 
 }  // namespace muster

@@ -29,10 +29,10 @@ namespace muster {
 /// creates the pipe: so each of the processes can remove it if the others die.
 class TimerFifo {
  public:
-  /// Nothing if `environment` does not enable file timers. Else uses the path in
+  /// Returns nothing if `environment` does not enable file timers. Otherwise uses the path in
   /// TORCHELASTIC_TIMER_FILE. If that is not set, chooses a path in a new folder in the temporary
-  /// directory, and sets the variable in `environment` for workers. It cannot be in the run
-  /// directory, which may be in another place than the first one that is tried, or not exist.
+  /// directory, and sets the variable in `environment` for workers. The pipe cannot be in the run
+  /// directory, because the place of that directory is not known yet, and a job may have none.
   static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
 
   /// Creates the folder if choose() chose it, and the pipe. Replaces an old pipe at this path; any
@@ -72,7 +72,7 @@ class FileTimer : public WorkerObserver {
     pid_t pid = 0;
     bool is_worker = false;
     std::string scope;
-    int signal = 0;  // That the process got; 0 or less: the timer asked for none.
+    int signal = 0;  // The signal that the process got; 0 or less: the timer asked for none.
   };
   using OnExpired = std::function<void(const Expired&)>;
 

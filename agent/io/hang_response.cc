@@ -178,7 +178,7 @@ void HangResponse::end_hung_worker(const std::vector<IdleWorker>& idle,
   const bool all_run = std::all_of(idle.begin(), idle.end(), [this](const IdleWorker& worker) {
     return workers_.running().contains(worker.rank);
   });
-  if (!all_run)  // The others may have waited for it.
+  if (!all_run)  // The other idle workers may have waited for the one that has ended.
     return spdlog::warn(
         "an idle worker has ended by itself meanwhile: no worker is ended, and the "
         "watch for hangs goes on");

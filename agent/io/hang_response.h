@@ -21,7 +21,7 @@ namespace muster {
 class HangResponse : public WorkerObserver {
  public:
   struct Handlers {
-    std::function<std::vector<StackCollector::Target>()> workers;  // Those that run.
+    std::function<std::vector<StackCollector::Target>()> workers;  // The running ones.
     std::function<std::string()> program;
     /// This worker hangs, and the stacks are written. `why` is for the failure report.
     std::function<void(LocalRank, const std::string& why)> on_hung;

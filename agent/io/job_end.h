@@ -21,14 +21,14 @@ class JobEnd {
   JobEnd(const AgentOptions& options, LogWork& work) : options_(options), work_(work) {}
 
   using Ends = std::vector<ExplainedEnd>;
-  /// `handler` is called on the loop for each attempt, with how its workers ended.
+  /// `handler` is called on the loop for each attempt, with the ends of its workers.
   void on_ends(std::function<void(const Ends&)> handler) { on_ends_ = std::move(handler); }
 
   /// An attempt has ended and another one follows: keeps the cause of its end for the report.
   /// `done` is called when the log thread is ready for the next attempt, or is abandoned.
   void end_attempt(const WorkerGroup& group, int attempt, std::function<void()> done);
 
-  /// Reads all output and error files of the last attempt. `done` gets how its workers ended.
+  /// Reads all output and error files of the last attempt. `done` gets the ends of its workers.
   void read_ends(const WorkerGroup& group, std::function<void(Ends)> done);
 
   /// Prints how the job ended and writes the files that were asked for, then calls `clean_up` on

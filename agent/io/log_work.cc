@@ -45,7 +45,7 @@ void LogWork::answered(std::uint64_t number) {
 
 void LogWork::finish_step(bool answered) {
   periodic_check_.stop();
-  ++step_;  // A late answer is ignored.
+  ++step_;  // answered() ignores a late answer of this step.
   if (const auto done = std::exchange(done_, nullptr)) done(answered);
 }
 

@@ -21,8 +21,9 @@ class OwnLines;
 /// log thread prints the remaining lines.
 class LogWork {
  public:
-  /// How long a job's end waits for storage that does not answer: without and after a signal.
+  /// How long the end of a job waits for storage that does not answer.
   static constexpr Duration kHungLimit = std::chrono::seconds(30);
+  /// The same limit after a signal.
   static constexpr Duration kHungLimitAfterSignal = std::chrono::seconds(2);
 
   /// `place` names the folder of the logs in messages.

@@ -32,9 +32,9 @@ class RunDir {
   /// names. So every process that has a copy of this object knows what to remove.
   bool is_lost() const;
 
-  /// Creates a directory in --log-dir again if it was removed. False if its path leads to another
-  /// one now: whoever may rename entries of --log-dir can do that, and would read the logs of later
-  /// attempts.
+  /// Creates a directory in --log-dir again if it was removed. False if its path now leads to
+  /// another directory: a user who may rename entries of --log-dir can put one there, and would
+  /// read the logs of later attempts.
   bool restore_in_log_dir();
 
   /// Empty until the directory is created.

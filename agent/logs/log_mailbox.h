@@ -16,7 +16,7 @@ class LogLoop;
 /// The agent's own stdout or stderr.
 enum class LogStream { Out, Err };
 
-/// Whether a text of muster is dropped when nobody reads what is before it.
+/// Whether a text of muster may be dropped while too much earlier text is not read yet.
 enum class Keep { IfThereIsRoom, Always };
 
 /// Lines of muster itself.
@@ -37,7 +37,8 @@ struct LogMessage {
 /// list whose head is exchanged atomically, and an eventfd.
 class LogMailbox {
  public:
-  /// The most text that waits in the mailbox. More text is dropped and counted: the reader hangs.
+  /// The most text that waits in the mailbox. If there is more, the reader hangs: further text is
+  /// dropped and counted.
   static constexpr std::size_t kMaxWaitingTextBytes = 1 << 20;
 
   LogMailbox();

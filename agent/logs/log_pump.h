@@ -33,7 +33,7 @@ namespace muster {
 
 class LogLoop;
 
-/// After this time muster tells the user what a wait for a reader or for storage is about.
+/// If a wait for a reader or for storage takes longer than this, muster tells the user the reason.
 inline constexpr Duration kExplainAfter = std::chrono::seconds(1);
 
 struct FollowOptions {
@@ -48,7 +48,7 @@ struct FollowOptions {
   LineLimits limits = {};
 };
 
-/// Where the bytes go that a worker writes into a pipe.
+/// The destinations of the bytes that a worker writes into a pipe.
 struct PipeOptions {
   std::optional<LocalRank> tail_of = {};  // This is this worker's stderr: the last bytes are kept.
   std::optional<LogStream> console = {};  // The bytes go to this console unchanged.

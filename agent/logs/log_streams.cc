@@ -82,7 +82,8 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
     if (n <= 0) {
       const std::int64_t size = size_of(fd_.get());
       if (n < 0 || size >= offset_) return false;
-      // The file was truncated: reads it anew. The LogFile knows what of its file is new.
+      // The file was truncated, so it is read from its beginning. If the log thread writes the
+      // file, its LogFile reports later bytes itself, and reading goes on at the file's end.
       offset_ = options_.written_here ? size : 0;
       continue;
     }

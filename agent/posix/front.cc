@@ -118,9 +118,10 @@ class Front {
 
   const FrontSetup& setup_;
   const int signal_fd_;
-  const int stop_fd_;  // Is read by nobody: it says that SIGTSTP is pending.
+  const int
+      stop_fd_;  // Readable while SIGTSTP is pending. Never read, so the signal stays pending.
   siginfo_t shim_status_{};
-  std::set<pid_t> spared_ = setup_.spared;  // Those that have not ended.
+  std::set<pid_t> spared_ = setup_.spared;  // The spared children that have not ended.
 };
 
 }  // namespace

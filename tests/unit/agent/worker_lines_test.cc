@@ -61,8 +61,8 @@ TEST_CASE("worker lines: what closes the connection", "[unit][worker_channel]") 
   CHECK(why_closed("\n") == "a line is no JSON object with a type");
   CHECK(why_closed("[1]\n") == "a line is no JSON object with a type");
   CHECK(why_closed("{\"type\":5}\n") == "a line is no JSON object with a type");
-  CHECK(why_closed("{\"type\":\"progress\"}\n") == "something before hello");
-  CHECK(why_closed("{\"type\":\"ends_itself\"}\n") == "something before hello");
+  CHECK(why_closed("{\"type\":\"progress\"}\n") == "a message before hello");
+  CHECK(why_closed("{\"type\":\"ends_itself\"}\n") == "a message before hello");
   const std::string bad_hello = "a hello without a local rank of this node, or a second one";
   CHECK(why_closed(hello + hello) == bad_hello);
   for (const char* rank : {"2", "-1", "1.0", "\"1\"", "null", "4294967297", "18446744073709551615"})
