@@ -70,9 +70,9 @@ void Finder::find_rendezvous() {
   find_membership(is_static);
   if (!is_static && plan_.rendezvous.settings.heartbeat_timeout)
     add(&Flags::rdzv_conf,
-        " heartbeat_timeout has no effect: a keep-alive is never given up. When a muster node is "
-        "lost is for lease to say, and a torchrun node for keep_alive_interval and "
-        "keep_alive_max_attempt");
+        " heartbeat_timeout has no effect: muster never gives up a keep-alive. lease decides when "
+        "a muster node is lost; keep_alive_interval and keep_alive_max_attempt decide when a "
+        "torchrun node is lost");
   if (is_static && plan_.max_nodes > 1 && !flags_.rdzv_endpoint.empty() &&
       flags_.source(&Flags::rdzv_backend) == Source::Default &&
       flags_.source(&Flags::node_rank) == Source::Default)

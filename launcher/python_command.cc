@@ -61,9 +61,9 @@ void add_neighbours(std::string_view program, Paths& paths) {
     paths.push_back(std::string(program.substr(0, program.rfind('/') + 1)).append(python));
 }
 
-/// Whether argv0 is the path of a program in a virtual environment or a conda environment: someone
-/// who names the program of an environment means its Python, whatever else is active. A muster that
-/// PATH has found says nothing about the Python that is meant.
+/// Whether argv0 is the path of a program in a virtual environment or a conda environment. A user
+/// who types such a path means the Python of that environment, even if another one is active. A
+/// muster that was found in PATH does not show which Python the user means.
 bool leads_into_environment(std::string_view argv0, const FirstOfPaths& first_existing) {
   const auto slash = argv0.rfind('/');
   if (slash == std::string_view::npos) return false;

@@ -13,8 +13,8 @@ inline constexpr JsonLimits kAnswerLimits{.values = 2'000'000, .depth = 32};
 
 /// The error for an answer that cannot be read.
 inline constexpr const char* kNotMusterdsAnswer =
-    "the answer is not what musterd says: is it another version? `musterctl --version` and "
-    "`musterd --version` tell";
+    "this is no answer of musterd. Does it have another version? Compare `musterctl --version` "
+    "with `musterd --version`";
 
 /// The result is_discarded() if `text` is not JSON or exceeds a limit: another program than musterd
 /// may answer.

@@ -101,7 +101,7 @@ std::string ChildProgram::wait() {
     ended = ::waitpid(pid_, &status, 0);
   while (ended < 0 && errno == EINTR);
   pid_ = -1;
-  if (ended < 0) return "nobody knows how";
+  if (ended < 0) return "an unknown status";
   if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
   if (WEXITSTATUS(status) == 0) return {};
   return "exit status " + std::to_string(WEXITSTATUS(status));

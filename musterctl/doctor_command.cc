@@ -12,13 +12,15 @@ namespace {
 void add_nodes_option(CLI::App& command, std::string_view option, DoctorArguments& arguments) {
   if (option == "--nodes")
     command
-        .add_option("--nodes", arguments.nodes,
-                    "Wait for so many nodes that do the same, and test the ways between them")
+        .add_option(
+            "--nodes", arguments.nodes,
+            "Wait until so many nodes run this command, and test the connections between them")
         ->type_name("N")
         ->check(CLI::Range(2, kMaxDoctorNodes));
   if (option == "--rdzv-id")
     command
-        .add_option("--rdzv-id", arguments.run, "With --nodes: by what the nodes find each other")
+        .add_option("--rdzv-id", arguments.run,
+                    "With --nodes: the name by which the nodes find each other")
         ->type_name("ID")
         ->capture_default_str();
   if (option == "--local-addr")

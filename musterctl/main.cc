@@ -80,8 +80,8 @@ bool print(std::string_view text) {
   return !error;
 }
 
-// The exit code of the program, which has done what it was asked to with `code`. A reader of stdout
-// that is gone wants no more: that is no error.
+// The exit code of the program if its command has ended with `code`: output that was lost is an
+// error, unless the reader of stdout has gone, and so wants no more output.
 int code_after_output(int code) {
   if (!print_error || print_error == boost::system::errc::broken_pipe) return code;
   complain(kExitFailure, "the output cannot be written: " + print_error.message());

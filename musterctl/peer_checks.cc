@@ -18,7 +18,7 @@ constexpr double kPeerClockFailure = 30;
 
 using PeerChecks = std::vector<Check>;
 
-// What firewalls between nodes must let through: the most frequent problem.
+// The advice for the most frequent problem: firewalls between the nodes.
 constexpr const char* kPortAdvice =
     "Gloo and NCCL connect in both directions, to ports that the kernel picks (sysctl "
     "net.ipv4.ip_local_port_range): let TCP through between the nodes in firewalls and security "

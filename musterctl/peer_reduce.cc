@@ -72,7 +72,7 @@ asio::awaitable<PairReduce> PeerReduce::answer(int seconds) {
       const auto said = read_reduce(std::string_view(read_).substr(0, size));
       read_.erase(0, size);
       if (said) co_return *said;
-      result.error = "what the Python program says makes no sense";
+      result.error = "the answer of the Python program is not valid";
     }
   }
   child_.reset();  // A late answer would be mistaken for that of the next pair.

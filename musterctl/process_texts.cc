@@ -52,7 +52,8 @@ std::string python_script(const std::vector<std::string_view>& words) {
       if (word == "--check-hash-based-pycs") ++i;
       continue;
     }
-    // Letters in a row: those behind c, m, W and X are its value; else that is the next word.
+    // One word may have several option letters. The text after c, m, W or X is that option's value;
+    // if there is none, the value is the next word.
     const std::size_t letter = word.find_first_of("cmWX", 1);
     if (letter == std::string_view::npos) continue;
     const bool apart = letter + 1 == word.size();

@@ -290,7 +290,7 @@ OutputEnd show_all_stacks(const Service& service, const std::string& run,
   if (answer->status != 200) return end_of(*answer);
   const RanksAsked asked = ranks_to_ask(answer->body);
   if (asked.ranks.empty())
-    return {1, "no muster node of the run is in a round: nothing stands anywhere"};
+    return {1, "no muster node of the run is in a round, so there are no stacks"};
   OutputEnd end;
   for (const int rank : asked.ranks) {
     if (!print("=== rank " + std::to_string(rank) + "\n")) return {};

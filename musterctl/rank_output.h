@@ -62,7 +62,7 @@ inline constexpr std::size_t kMaxRanksAsked = 256;
 /// `nodes`: the nodes of a run, as musterd's JSON. Pure.
 RanksAsked ranks_to_ask(const std::string& nodes);
 
-/// What is to be said when a run that was followed has ended: its node cannot be asked any more for
+/// The text to print when a run that was followed has ended: its node cannot be asked any more for
 /// the rank's last lines. `run`: the run, as musterd's JSON, or empty. `shown`: the end of what was
 /// shown. The result is empty if it is known that nothing is missing. Pure.
 std::string end_text(const std::string& run, const OutputRequest& request,

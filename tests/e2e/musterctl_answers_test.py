@@ -145,7 +145,7 @@ class Answers(unittest.TestCase):
         for begin, again in ((b'{"runs":', b"[" * 10_000), (b'{"runs":[', b"[],{}," * 1000)):
             body = begin + 1000 * again
             self.endless(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body, 1)
-            self.assertIn("not what musterd says", self.ctl("status", "job", expect=1).stderr)
+            self.assertIn("this is no answer of musterd", self.ctl("status", "job", expect=1).stderr)
             self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 400 << 10)  # Of the largest child.
 
     def test_a_reader_that_is_gone_is_no_error(self):
