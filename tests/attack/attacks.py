@@ -1,6 +1,6 @@
-"""The attacks, one function each: what a hostile client does to the server at `a.port` (an Attacker).
+"""The attacks, one function each: the requests of a hostile client to the server at `a.port` (an Attacker).
 
-Each returns when it has done its worst; its connections stay open until the test closes them.
+Each function returns when the attack is complete. Its connections stay open until the test closes them.
 """
 import base64
 import pathlib
@@ -263,7 +263,7 @@ def key_of_the_wrong_kind_many_times(a):
 # --- states and rounds -----------------------------------------------------------------------------------------------
 
 def pickled_state(*, closed=False, participants=0, opcode=b"\x80\x04"):
-    """Something of the look of torch's state: enough for a reader to begin with."""
+    """A text that looks like torch's state, so that a reader begins to decode it."""
     return base64.b64encode(opcode + b"}" * (participants + 1) + (b"\x88" if closed else b"\x89") + b".")
 
 
@@ -279,7 +279,7 @@ def states_that_are_none(a):
 
 
 def pickle_of_lists_in_sets(a):
-    # Lists of lists, copied from the memo again and again: each level doubles what a reader that copies would hold.
+    # Lists of lists that refer to one list several times: each level doubles the memory of a reader that copies lists.
     pickle = b"\x80\x04]\x94" + b"".join(b"](h%ch%ce\x94" % (i, i) for i in range(200)) + b"."
     for i, client in enumerate(a.clients_of(10)):
         key = STATE_KEY + b"bomb%d" % i
@@ -297,7 +297,8 @@ def pickle_of_huge_memo_index(a):
 
 
 def pickles_that_execute(a):
-    """A state that runs a program in whoever unpickles it with Python comes back to nobody, and is not run here."""
+    """States that run a program in any process that unpickles them with Python. The server must not run them, and must
+    give them to no client."""
     with tempfile.TemporaryDirectory(prefix="muster-attack-") as folder:
         marker = pathlib.Path(folder) / "executed"
         for name, pickled in {**pickles.rejected(), **pickles.executing(marker)}.items():

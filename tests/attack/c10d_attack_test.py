@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attacks through the door of PyTorch's own protocol, beside a token: a stranger gets nothing, and no run another's keys.
+"""Attacks through the door of PyTorch's own protocol. With a token a stranger gets nothing, and no run another's keys.
 
     c10d_attack_test.py [-v] [CLASS.test_NAME ...]      (MUSTERD_BIN names the program)
 """
@@ -25,7 +25,7 @@ class Deaf(Node):
         self.send(HELLO)
 
     def is_closed_unread(self):
-        """Whether the server closes the connection, though nothing is read."""
+        """Whether the server closes the connection although the client reads nothing."""
         watch = select.poll()
         watch.register(self.socket, 0)
         return bool(watch.poll(PATIENCE_S * 1_000))

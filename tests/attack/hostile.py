@@ -15,13 +15,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import support
 from support import one_second, without_processor_s
 
-# All chance in the attacks comes from it; each failure names it.
+# The seed of all random numbers of the attacks. Each failure names it.
 SEED = int(os.environ.get("MUSTER_ATTACK_SEED", "1"))
 MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 (VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, GETNUMKEYS, DELETE_KEY, APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT,
  PING, QUEUE_PUSH, QUEUE_POP, QUEUE_LEN, LIST_KEYS, BARRIER) = range(19)
 HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE)
-# torch's text for "no state yet"; whoever writes it first begins the run.
+# torch's text for "no state yet". The first client that writes it begins the run.
 NO_STATE = b"Y2FuaW1hZGFt"
 STATE_KEY = b"/torch.rendezvous."
 
@@ -96,7 +96,7 @@ class Client:
             self.send(first)
 
     def send(self, data, patience_s=1.0):
-        """As much of it as the server takes; False if it has closed the connection, or reads no more."""
+        """Sends as much as the server takes. False: the server has closed the connection, or reads no more."""
         self.socket.settimeout(patience_s)
         view = memoryview(data)
         try:
@@ -125,7 +125,7 @@ class Client:
         return json.loads(self.receive_text(patience_s))
 
     def receive_end(self):
-        """What comes before the server closes the connection, which it does."""
+        """Waits until the server closes the connection. Returns the bytes that came before."""
         self.socket.settimeout(60)
         got = b""
         try:
@@ -183,9 +183,9 @@ class Attacker:
 
 
 class Wait:
-    """Measures how long this thread is made to wait by servers. What other programs of the machine cost does not count:
-    the time in which a thread of this process or of a server was ready to run and had no processor. All threads of this
-    process count: one that holds Python's lock and has no processor keeps this thread waiting."""
+    """Measures how long servers make this thread wait. Delays by other programs of the machine are subtracted: the time
+    in which a thread of this process or of a server was ready to run and had no processor. All threads of this process
+    count, because a thread that holds Python's lock and has no processor keeps this thread waiting."""
 
     def __init__(self, *servers):
         self.servers = servers
@@ -201,8 +201,8 @@ class Wait:
 
 
 class Witness:
-    """Comes anew as a torch client and as a muster node, again and again, and notes how long the servers, which are
-    processes, make it wait."""
+    """Connects again and again, as a torch client and as a muster node, and records how long the servers make it wait.
+    `servers` are pids."""
 
     def __init__(self, port, servers, native_run=None):
         self.port = port
@@ -255,7 +255,7 @@ def resident_bytes(pid):
 
 
 class Memory:
-    """The most that a process has held above what it held at first, looked at often."""
+    """Measures how far the memory of a process grows above its memory at the start."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -279,7 +279,7 @@ class Memory:
 
 # How many times slower a server is with sanitizers and without optimization.
 SLOWNESS = float(os.environ.get("MUSTER_SLOWNESS", "1"))
-# AddressSanitizer keeps freed memory for a while: what is measured is what the program holds.
+# AddressSanitizer keeps freed memory for a while. With this setting the tests measure what the program itself holds.
 KEEP_LITTLE = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 
 
@@ -307,6 +307,7 @@ class Musterd:
 
 
 def patience_s():
-    """A second of an idle machine, on this one as it is now: with many others, everyone's share of it is smaller."""
+    """How long this machine takes now for what an idle machine does in a second: on a busy machine each process has a
+    smaller share of the processors."""
     share = os.getloadavg()[0] / (os.cpu_count() or 1)
     return SLOWNESS * max(one_second(), min(30.0, share))

@@ -66,7 +66,7 @@ class OnJob(VictimJob):
         self.ends_well()
 
 
-# What costs most, or was found to stall or to end a job; musterd_attack_test.py has them all.
+# The attacks that cost most, and those that once stalled or ended a job. musterd_attack_test.py has all attacks.
 add_tests(OnJob, "rendezvous", (
     attacks.hello_of_many_fields, attacks.multi_get_of_one_key, attacks.list_keys_unread, attacks.get_beside_append,
     attacks.long_address_of_many_nodes, attacks.forged_lines, attacks.random_bytes, attacks.node_that_reads_nothing,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every attack against a live musterd: it lives, serves others at once, holds little memory, and logs little.
+"""Every attack against a live musterd: musterd survives, serves others at once, holds little memory, and logs little.
 
     musterd_attack_test.py [-v] [OnMusterd.test_NAME ...]      (MUSTERD_BIN names the program)
 """
@@ -24,8 +24,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
 from support import PATIENCE_S
 
-# What musterd may hold for an attack: ten times the attacker's bytes, and this for buffers, the connections themselves
-# and unread replies.
+# The memory that musterd may hold for an attack: ten times the attacker's bytes, and this constant for buffers, the
+# connections themselves and unread replies.
 CONSTANT_BYTES = 64 << 20
 LINE = re.compile(rb"^\[\d{4}-\d\d-\d\d [^\]]*\] \[\w+\] \[\w+\] [a-z_]+ ")
 # One line per cause; the largest attacks have a handful of causes.
@@ -41,7 +41,7 @@ class AttackTest(unittest.TestCase):
         return self.musterd
 
     def play(self, attack, constant_bytes=CONSTANT_BYTES, native_run="witness"):
-        """The attack, while others come and go."""
+        """Runs the attack while other clients connect and leave."""
         musterd = self.musterd
         witness = Witness(musterd.port, [musterd.process.pid], native_run)
         memory = Memory(musterd.process.pid)
@@ -98,7 +98,7 @@ for each_name, each in inspect.getmembers(attacks, inspect.isfunction):
 
 
 class Limits(AttackTest):
-    """Each limit is reached, and names itself in the log."""
+    """Each limit can be reached, and the log names it."""
 
     def closed_with(self, client, reason):
         client.drain(5)
@@ -315,7 +315,7 @@ class Limits(AttackTest):
 
 
 class FedClient:
-    """Notes for how long at most its client had sent nothing."""
+    """Records the longest time for which its client has sent nothing."""
 
     def __init__(self, client, began_s):
         """`began_s`: a time before the client sent its first bytes."""
@@ -342,7 +342,7 @@ class SlowLoris(AttackTest):
         return clients
 
     def drip(self, clients, byte, until):
-        """One more byte to each client, again and again, until `until()` holds. The clients that were closed."""
+        """Sends one more byte to each client, again and again, until `until()` holds. Returns the closed clients."""
         closed = set()
         while not until(closed):
             closed.update(client for client in clients if client not in closed and not client.send(byte))
@@ -385,8 +385,8 @@ class SlowLoris(AttackTest):
 
     def feed(self, fed, stops):
         """Sends a byte to each client of `fed`, again and again, for 3 s and until musterd has closed all `stops`.
-        Fails if musterd closes a client of `fed` that had a byte each second. True: it has closed one that had not,
-        because this test was off the CPU."""
+        Fails if musterd closes a client of `fed` that had a byte each second. True: musterd has closed a client that
+        had no byte for a second, because this test was off the CPU."""
         begin = time.monotonic()
         while stops or time.monotonic() < begin + 3:
             self.assertLess(time.monotonic(), begin + PATIENCE_S, "requests that stop are not closed")
@@ -432,7 +432,7 @@ class SlowLoris(AttackTest):
 
 
 class Pickles(AttackTest):
-    """What is sent to be unpickled; attacks.py sends it through the c10d door and the native door."""
+    """Pickles that clients send. attacks.py sends them through the c10d door and the native door."""
 
     def test_they_would_be_executed(self):
         with tempfile.TemporaryDirectory(prefix="muster-attack-") as folder:
@@ -501,7 +501,7 @@ class Fairness(AttackTest):
                     return number
 
     def until(self, node, kind):
-        """Reads to the next message of this kind; only texts for those who wait may come before."""
+        """Reads up to the next message of this kind. Only `waiting` and `prepare_store` may come before it."""
         while (message := node.receive_message(60))["type"] != kind:
             self.assertIn(message["type"], ("waiting", "prepare_store"), message)
 

@@ -1,5 +1,5 @@
-"""Pickles that must not be unpickled: those that tests/conformance/rendezvous/reject has, and some that run a program in
-whoever unpickles them with Python."""
+"""Pickles that must not be unpickled: those of tests/conformance/rendezvous/reject, and some that run a program in any
+process that unpickles them with Python."""
 import base64
 import os
 import pathlib
@@ -12,7 +12,7 @@ GOOD = REJECTED.parent / "golden" / "02_one_participant_waiting.b64"
 
 
 def rejected():
-    """{name: what the store's key would hold}"""
+    """{name: the value for the store's key}"""
     return {path.stem: path.read_bytes() for path in sorted(REJECTED.glob("*.b64"))}
 
 
@@ -29,7 +29,7 @@ def text_of(pickled):
 
 
 def executing(marker):
-    """{name: what the store's key would hold}: each makes the file `marker` where Python unpickles it."""
+    """{name: the value for the store's key}. Each value makes the file `marker` when Python unpickles it."""
     touch = f"touch {marker}"
     opens = f"open({str(marker)!r}, 'w').close()"
     short = b"\x8c" + bytes([len(touch)]) + touch.encode()
@@ -70,7 +70,7 @@ for line in sys.stdin:
 
 
 def check_that_python_executes(marker):
-    """Each of them is what it says: else a test that sends them would show nothing."""
+    """Checks that each of them really runs in Python. Otherwise a test that sends them would prove nothing."""
     for name, text in executing(marker).items():
         subprocess.run([sys.executable, "-c", UNPICKLE], input=f"{name} {text.decode()}\n", text=True, check=True)
         if not marker.exists():

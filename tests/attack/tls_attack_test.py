@@ -68,7 +68,7 @@ class KeyUpdates:
         self.bytes = outgoing.read()
 
     def send(self):
-        """As many of them as musterd takes."""
+        """Sends as many updates as musterd takes."""
         self.line.settimeout(1)
         try:
             self.line.sendall(self.bytes)
@@ -104,7 +104,7 @@ class TlsAttack(unittest.TestCase):
         return line
 
     def attack(self, *pieces, count=1):
-        """Connections that send this and keep quiet."""
+        """Opens connections that send these bytes, and then nothing."""
         for _ in range(count):
             line = self.plain()
             self.lines.append(line)
@@ -149,7 +149,7 @@ class TlsAttack(unittest.TestCase):
                 pass  # A timeout is a failure.
 
     def nobody_has_noticed(self, lines=20):
-        """The node is still there, another one comes, and the log is short."""
+        """Checks that the node is still connected, that another node can join, and that the log is short."""
         self.node.settimeout(0.05)
         with self.assertRaises(TimeoutError):
             self.node.recv(1)
@@ -183,7 +183,8 @@ class TlsAttack(unittest.TestCase):
         self.nobody_has_noticed()
 
     def member_is_let_in_beside_them(self):
-        """While all of them are open: from another address, whose handshakes have room of their own."""
+        """Checks that a node is let in while all these connections are open. It comes from another address, which has a
+        limit of handshakes of its own."""
         line = socket.create_connection(("127.0.0.1", self.musterd.port), PATIENCE_S, ("127.0.0.2", 0))
         self.addCleanup(line.close)
         line.settimeout(PATIENCE_S)

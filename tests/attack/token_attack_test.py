@@ -78,7 +78,7 @@ class Door(TokenTest):
         self.assertNotEqual(thief.receive_message()["nonce"], seen.challenge)
         thief.send(old)
         self.refused(thief, thief.receive_message(), "token is another one")
-        # What the host says to prove itself is no node's proof: not of the same connection, nor of another.
+        # The host's own proof is not accepted as the proof of a node, neither on the same connection nor on another one.
         mirror = self.node()
         mirror.send(seen.first)
         challenge = mirror.receive_message()["nonce"]

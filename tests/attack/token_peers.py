@@ -37,10 +37,10 @@ def prove(value):
 
 
 class Node(Client):
-    """A node that does it right, unless it is told otherwise."""
+    """A node that follows the protocol, unless the caller passes wrong values."""
 
     def enter(self, run="job", token=TOKEN, role="node"):
-        """The answer to its proof."""
+        """Sends the hello and the proof. Returns the answer to the proof."""
         self.first = hello(run, nonce=secrets.token_hex(32))
         self.send(self.first)
         self.challenge = self.receive_message()["nonce"]

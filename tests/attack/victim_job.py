@@ -96,7 +96,7 @@ class VictimJob(unittest.TestCase):
 
 
 def add_tests(case, where, attacks):
-    """To `case`, a VictimJob: a method for each attack on its rendezvous, or on its workers' store."""
+    """Adds to `case`, a VictimJob, a method for each attack on its rendezvous, or on its workers' store."""
     for attack in attacks:
         def test(self, attack=attack):
             self.play(attack, self.port if where == "rendezvous" else self.master_port)

@@ -1,6 +1,6 @@
-// libFuzzer: what musterd answers, and what musterctl prints of it on a terminal. The lines of the
-// input are the bodies of musterd's answers, in the order in which they are asked for; the first
-// one is also a whole answer of each command.
+// libFuzzer: musterd's answers, and musterctl's output for them on a terminal. The lines of the
+// input are the bodies of musterd's answers, in the order of the requests. The first line is also a
+// whole answer for each command.
 
 #include <algorithm>
 #include <cstddef>

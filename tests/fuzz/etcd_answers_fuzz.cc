@@ -46,7 +46,8 @@ void check_host(std::string_view text) {
   const auto host = decode_host_record(text);
   if (!host) return;
   if (text.size() > kMostHostRecordBytes) std::abort();
-  // Reading makes a name printable: it escapes a backslash, the next time again.
+  // Reading makes a name printable: it escapes backslashes, and a second reading escapes them
+  // again.
   HostRecord expected = *host;
   expected.name = printable_text(host->name);
   const std::string written = encode_host_record(*host);

@@ -32,7 +32,7 @@ void read_wire(std::string_view bytes) {
   if (!std::isfinite(ahead_seconds(times))) std::abort();
 }
 
-/// What is taken is the same when it is written and read again.
+/// An accepted value must be the same when it is written and read again.
 template <typename Read>
 void check_round_trip(std::string_view json, Read read) {
   const auto facts = read(json);

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Mutated pickles: muster refuses them, or what it serves means to CPython what the input means, and touches allowed names only.
+"""Mutated pickles: muster refuses a pickle, or serves a text that CPython unpickles to the same value, and that names only
+allowed names.
 
     pickle_differential.py PICKLE_BATCH GOLDENS [--inputs N] [--seed S] [--processes P]
 
-PICKLE_BATCH (pickle_batch.cc) reads and writes again. CPython's own C unpickler is the judge, with a find_class() that
-records every name and makes stand-ins for torch's two classes, so torch is not needed. A finding is printed with its seed.
+PICKLE_BATCH (pickle_batch.cc) reads each pickle and writes it again. CPython's own C unpickler is the reference, with a
+find_class() that records every name and makes stand-ins for torch's two classes, so torch is not needed. An error is
+printed with its seed.
 P processes share the inputs: the first uses seed S, the next one S + 1, and so on.
 """
 import argparse
@@ -136,7 +138,7 @@ class Mutator:
             parts[at:at] = parts[first:first + choose.randrange(1, 12)]
 
     def some_memo_operation(self, parts):
-        """The place of one; none if there are hardly any. To try places costs less than to look at all."""
+        """The position of a memo operation; None if there are hardly any. Random tries cost less than a full search."""
         for _ in range(64):
             at = self.random.randrange(len(parts))
             if parts[at][:1] in b"\x94qrhj":
@@ -152,7 +154,7 @@ class Batch:
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def answers(self, inputs):
-        """What it serves for each; as many as it answered before it ended."""
+        """The program's answer to each input. If the program ends early, the list is shorter."""
         try:
             for data in inputs:
                 self.process.stdin.write(struct.pack("<I", len(data)) + data)
@@ -184,7 +186,7 @@ class Batch:
 
 
 def judge(given, served):
-    """Nothing, or what is wrong with what is served in place of `given`."""
+    """Compares the pickle `served`, which muster serves in place of `given`. Returns the difference; None: there is none."""
     ours = Unpickler(served)
     ours_value = ours.load()
     if not ours.names <= SERVED:
@@ -200,7 +202,7 @@ def judge(given, served):
 
 
 def run(program, seeds, inputs, seed):
-    """Nothing, or the finding."""
+    """Tests so many inputs. Returns the first error; None: there is none."""
     mutator = Mutator(seeds, seed)
     batch = Batch(program)
     done = accepted = unchanged = 0
@@ -230,7 +232,7 @@ def run(program, seeds, inputs, seed):
 
 
 def run_all(options, seeds):
-    """Each process its share; nothing, or what all have found."""
+    """Divides the inputs among the processes. Returns all errors; None: there are none."""
     share = -(-options.inputs // options.processes)
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
         runs = [pool.submit(run, options.program, seeds, share, options.seed + i) for i in range(options.processes)]

@@ -1,4 +1,4 @@
-// What a text for people must not have in it, for the fuzz targets.
+// Checks for the fuzz targets that a text for people cannot control a terminal.
 #pragma once
 
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 namespace muster::testing {
 
-/// Ends the program where `text` has a character that steers a terminal: a control character but
-/// line feeds and tabs, a line separator, a mark of direction, or bytes that are no UTF-8.
+/// Ends the program if `text` has a character that controls a terminal: a control character other
+/// than line feed and tab, a line separator, a mark of direction, or bytes that are not UTF-8.
 inline void check_shown(std::string_view text) {
   if (!is_utf8(text)) std::abort();
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -24,7 +24,7 @@ inline void check_shown(std::string_view text) {
   }
 }
 
-/// The same of one line, which has no line feed in it either.
+/// The same for one line, which must not contain a line feed either.
 inline void check_shown_line(std::string_view text) {
   check_shown(text);
   if (text.find('\n') != std::string_view::npos) std::abort();

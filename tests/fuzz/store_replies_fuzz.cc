@@ -1,5 +1,5 @@
-// libFuzzer: what the host of a store answers to an agent: lengths, counts, texts. The first byte
-// says what was asked for and how much may come.
+// libFuzzer: the replies of a store to an agent: lengths, counts, texts. The first byte chooses the
+// kind of the reply and its limit.
 
 #include <algorithm>
 #include <cstddef>
@@ -43,13 +43,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   for (;;) {
     const std::span<char> to = reader.wanted();
-    // What has come, and as much again, or a piece.
+    // The texts may take twice the bytes that have arrived, or one piece (kFirstBytes).
     if (held() > 2 * size + (std::size_t{1} << 20)) std::abort();
     if (to.empty() || to.size() > rest.size()) break;
     std::copy_n(rest.begin(), to.size(), to.begin());
     rest.remove_prefix(to.size());
     if (!reader.received()) break;
-    if (reader.found().size() > size) std::abort();  // Each has a length of 8 bytes.
+    if (reader.found().size() > size) std::abort();  // Each text has a length field of 8 bytes.
   }
   if (!(data[0] & 0x80U) && reader.wanted().empty() && held() > 100) std::abort();
   return 0;

@@ -1,5 +1,5 @@
-// libFuzzer: the worker channel from both sides: what workers send to their agent, and what the
-// SDK in a worker makes of what an agent sends.
+// libFuzzer: both sides of the worker channel: how the agent reads the lines of workers, and how
+// the SDK in a worker reads the lines of an agent.
 
 #include <algorithm>
 #include <chrono>

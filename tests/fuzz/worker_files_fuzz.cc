@@ -1,5 +1,5 @@
-// libFuzzer: what workers leave for their agent: error.json, the lines of file timers, and what
-// nodes tell each other of their ranks.
+// libFuzzer: texts that workers leave for their agent (error.json, the lines of file timers), and
+// the messages in which nodes exchange their ranks.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,8 @@ std::vector<std::string> lines_in_pieces(std::string_view text, std::size_t piec
 
 void read_timers(std::string_view text) {
   const auto lines = lines_in_pieces(text, text.size());
-  if (lines != lines_in_pieces(text, 7)) std::abort();  // Where the pipe cuts must not matter.
+  if (lines != lines_in_pieces(text, 7))
+    std::abort();  // The result must not depend on how the pipe cuts the lines.
   TimerTable table;
   for (const std::string& line : lines) {
     const auto request = parse_timer_request(line);

@@ -86,7 +86,7 @@ class ClockTest(HardshipTest):
 
 class Library(ClockTest):
     def test_workers_and_muster_see_the_shift(self):
-        """Or the other tests would test nothing."""
+        """Otherwise the other tests would prove nothing."""
         self.clock.set(HOURS_S)
         began = time.time()
         process = self.begin(*self.plain("import sys, time; print(time.time()); sys.exit(3)\n"))

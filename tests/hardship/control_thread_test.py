@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Storage that hangs below what the agent does beside the job: its loop goes on, and one signal ends the job."""
+"""Storage hangs under files that the agent uses beside the job itself: the agent's loop goes on, and one signal ends
+the job."""
 import signal
 
 from hardship import HardshipTest, own_mounts, silent_fs

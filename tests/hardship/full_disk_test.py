@@ -239,7 +239,7 @@ class Temporary(FullDiskTest):
 
 class Reports(FullDiskTest):
     def begin_job(self, **more):
-        # What muster and the workers write otherwise is not on this disk.
+        # All other files of muster and of the workers are on another disk.
         return self.begin(f"--failure-report={self.disk.path}/report.json", "--log-dir=logs",
                           env={"TORCHELASTIC_ERROR_FILE": f"{self.disk.path}/error.json"}, **more)
 
@@ -313,7 +313,7 @@ class Reports(FullDiskTest):
         self.assertEqual(self.disk.files(), {})
 
     def test_an_old_report_stays(self):
-        """An old file is whole as long as no new one is."""
+        """The old file stays whole as long as the new one is not complete."""
         for name in ("report.json", "error.json"):
             (self.disk.path / name).write_text("old")
         process = self.fill_in("report", "bytes")
@@ -322,7 +322,7 @@ class Reports(FullDiskTest):
         self.check_unwritten({"report.json": "old", "error.json": "old"})
 
     def test_a_file_that_cannot_be_replaced(self):
-        """It is written in place. On a full disk it is empty then: half a report would look like one."""
+        """Such a file is written in place. On a full disk it becomes empty: half a report would look like a report."""
         inside = self.dir / "inside.json"
         inside.touch()
         behind = self.disk.path / "behind"
@@ -431,7 +431,7 @@ class Memory(FullDiskTest):
                 yield disk
 
     def test_no_names_for_the_second_attempt(self):
-        """It uses those of the first attempt, which has left no file."""
+        """The second attempt uses the names of the first one, which has left no file."""
         (self.dir / "message").write_text(self.MESSAGE)
         for disk in self.without_names(attempts=2):
             failure = self.report()["failures"][0]

@@ -38,7 +38,7 @@ def descriptors(pid):
 
 
 def memory_kb(pid):
-    """What of it is in memory, and its own. None: it has ended, also if nobody has reaped it yet."""
+    """The resident private memory of the process. None: the process has ended, and may not be reaped yet."""
     try:
         with open(f"/proc/{pid}/status") as f:
             found = re.search(r"RssAnon:\s+(\d+)", f.read())
@@ -48,7 +48,7 @@ def memory_kb(pid):
 
 
 def state_of(pid):
-    """Its threads: name, state, and where each waits in the kernel."""
+    """The threads of the process: name, state, and where each waits in the kernel."""
     found = []
     try:
         tasks = list(pathlib.Path(f"/proc/{pid}/task").iterdir())
@@ -209,6 +209,6 @@ class HardshipTest(MusterTest):
         self.assertIn(what, self.report()["reason"])
 
     def assert_no_files_left(self):
-        """The process that removes them may end after muster itself."""
+        """Waits until muster's files are gone: the process that removes them may end after muster itself."""
         wait_for(lambda: not os.listdir(self.memory) and not os.listdir(self.dir / "tmp"),
                  f"no file in {self.memory} and {self.dir / 'tmp'}", 10)

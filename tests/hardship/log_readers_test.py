@@ -16,7 +16,7 @@ seq 1 {lines} >&2
 echo "end $TORCHELASTIC_RESTART_COUNT"
 exit 1
 """
-# Opens each log that there is, in several ways, and counts. A file may go while this runs.
+# Opens every existing log in several ways, and counts. A file may be removed meanwhile.
 OPENER = """
 import os, pathlib, sys
 opened = 0

@@ -3,7 +3,7 @@
 
     musterd_moments.py [--moments 6] [--seed 1] [--state sqlite|etcd|none] [--failing-writes 0]
 
-No worker is restarted but after a failure of its own job's, every restart is counted once, generations only grow, and
+No worker is restarted except after a failure of a worker, every restart is counted once, generations only grow, and
 the state's file is whole after every kill. With --state etcd, musterd keeps its state in a real etcd of three members,
 one of which is sometimes killed, too, and every record is readable after every kill. What nobody could record (--state
 none, --failing-writes) may be lost with musterd while a round is being formed: then the nodes may meet once more. How
@@ -38,7 +38,7 @@ class Moments(MusterdTest):
     settings = None  # The command line's.
 
     def setUp(self):
-        # Whatever a node was told is on disk.
+        # Whether everything that a node was told is on disk.
         self.is_recorded = self.settings.state != "none" and not self.settings.failing_writes
         if self.settings.state == "etcd":
             self.etcd = EtcdCluster(3)
@@ -51,7 +51,7 @@ class Moments(MusterdTest):
         text = self.worker.read_text()
         self.assertIn('"ROLE_RANK"', text)
         text = text.replace('"ROLE_RANK"', '"ROLE_RANK", "MUSTER_GENERATION"', 1)
-        # Whoever fails says in which generation: the answer to a failure is a newer one.
+        # A worker that fails records its generation: the round after the failure has a newer one.
         text = text.replace("def end(code):\n", """def end(code):
     if code:
         fails = os.open(folder + "/fails", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
@@ -60,7 +60,7 @@ class Moments(MusterdTest):
         self.worker.write_text(text)
 
     def starts(self):
-        """As NodesTest's; each line is read once, for there are thousands."""
+        """Overrides NodesTest.starts(): reads each line only once, because there are thousands."""
         with open(self.dir / "starts", "a+b") as file:
             file.seek(self.read_up_to)
             whole = file.read().rpartition(b"\n")[0]
@@ -81,7 +81,7 @@ class Moments(MusterdTest):
             try:
                 return super().start_musterd()
             except AssertionError:
-                # Only a failing disk may keep it from starting, and never what is in the file.
+                # Only a failing disk may prevent the start of musterd, never the content of its file.
                 said = self.read(f"err.musterd{self.musterds}")
                 if not self.settings.failing_writes or self.musterd.poll() is None:
                     raise
@@ -91,7 +91,7 @@ class Moments(MusterdTest):
 
     def environment(self, **more):
         environment = super().environment(**more)
-        # Also the agents': they write no file of that name.
+        # The agents get these variables, too, but they write no file of that name.
         if self.settings.failing_writes:
             environment |= {"LD_PRELOAD": os.environ["FAILING_WRITES_LIB"],
                             "FAILING_WRITES": str(self.settings.failing_writes),
@@ -121,7 +121,7 @@ class Moments(MusterdTest):
         database.close()
 
     def check_count(self, told):
-        """The restarts that the workers of the new round were told."""
+        """Checks the number of restarts that the workers of the new round were told."""
         self.assertEqual(told, {self.count + 1}, self.all_output())
         self.count += 1
 
@@ -155,12 +155,12 @@ class Moments(MusterdTest):
         self.further = further
 
     def failed_generation(self):
-        """That of the last worker that was told to fail, once one has."""
+        """Waits until the worker that was told to fail has failed. Returns its generation."""
         wait_for(lambda: len(self.read("fails").split()) == self.failures, "a worker to fail")
         return int(self.read("fails").split()[-1])
 
     def newest_round(self, after):
-        """The workers of the newest generation, once both have started, and it is newer than `after`."""
+        """Waits for a generation above `after` of which both workers have started. Returns these workers."""
         def complete():
             newest = max((int(e["MUSTER_GENERATION"]) for e in self.starts()), default=0)
             workers = [e for e in self.starts() if int(e["MUSTER_GENERATION"]) == newest]
@@ -174,8 +174,9 @@ class Moments(MusterdTest):
         return workers
 
     def settle(self):
-        """Waits until the nodes have nothing left to meet for: what was not recorded can make them meet once more,
-        after a round that looked whole, and a node whose workers finish then leaves the other one alone."""
+        """Waits until the nodes are in the round that musterd knows. If a round was not recorded, the nodes may meet
+        once more although that round looked whole. If the workers of one node finished before that, the other node
+        would be alone."""
         def settled():
             rounds = re.findall(r"\] (round_\w+) run=job (.*)", self.read(f"err.musterd{self.musterds}"))
             if not rounds or rounds[-1][0] not in ("round_complete", "round_resumed"):
@@ -200,7 +201,8 @@ class Moments(MusterdTest):
                 raise AssertionError(f"moment {moment} of seed {self.settings.seed}: {error}") from None
             if (moment + 1) % 50 == 0:
                 print(f"{moment + 1} moments, {self.failures} failures of workers", flush=True)
-        # A recorded round is told to nodes that join again, without a line in the log, and nothing follows it.
+        # A recorded round is told again to nodes that join again, without a line in the log, and no further round
+        # follows. So only without a record there is something to wait for.
         if not self.is_recorded:
             self.settle()
         self.tell("finish")

@@ -13,7 +13,7 @@ import time
 import hardship
 from support import MUSTER, PATIENCE_S, main, wait_for
 
-# Without it the launcher has something to say before there is a job, and waits for its reader.
+# Without this variable the launcher prints a warning before there is a job, and waits for its reader.
 QUIET = {"OMP_NUM_THREADS": "1"}
 
 

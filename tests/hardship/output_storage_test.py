@@ -106,7 +106,7 @@ if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then until [ -e go ]; do sleep 0.05; don
 [ -S "$MUSTER_WORKER_CHANNEL" ] && echo yes > has_channel
 until [ -e end ]; do sleep 0.05; done
 """)
-        # With a short id, for the path of a socket has at most 107 bytes.
+        # With a short id, because the path of a socket has at most 107 bytes.
         process = self.start("--no-python", "--max-restarts=1", "--rdzv-id=x", script)
         self.ready(1)
         lose()
@@ -128,7 +128,7 @@ until [ -e end ]; do sleep 0.05; done
         self.assertFalse(folder.exists())
 
     def test_a_temporary_folder_that_is_removed(self):
-        """As by systemd's RemoveIPC, or by a cleaner of /dev/shm."""
+        """As systemd's RemoveIPC or a cleaner of /dev/shm does it."""
         self.lose_the_memory(lambda: [shutil.rmtree(path) for path in pathlib.Path(self.memory).iterdir()])
 
     def test_the_place_of_the_temporary_folder_is_removed(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""In a cgroup that was delegated to muster the workers have one of their own, and the kernel ends it whole."""
+"""In a cgroup that was delegated to muster, the workers have a cgroup of their own, and the kernel kills all of its
+processes at once."""
 import contextlib
 import os
 import pathlib

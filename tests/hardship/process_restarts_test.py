@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Restarts cost nothing that stays: descriptors, memory, processes, names in the file system.
+"""Restarts use up no resources: descriptors, memory, processes, names in the file system.
 
 MUSTER_RESTARTS=2000 is the long form; docs/testing.md."""
 import os
@@ -12,7 +12,7 @@ from support import MusterTest, is_sanitized, main, wait_for
 RESTARTS = int(os.environ.get("MUSTER_RESTARTS", "300"))
 WARM_UP = 20
 
-# Fails at once, but waits to be looked at in two of its attempts.
+# Fails at once, but in two of its attempts waits until the test has counted.
 SCRIPT = """#!/bin/sh
 echo "attempt $TORCHELASTIC_RESTART_COUNT"
 echo "error $TORCHELASTIC_RESTART_COUNT" >&2
@@ -42,7 +42,7 @@ class Restarts(MusterTest):
         return counts
 
     def settled(self, count):
-        """The least that is seen within a second: what an attempt needs for its start, goes."""
+        """Returns the lowest counts within a second, because an attempt uses more during its start."""
         until = time.monotonic() + 1
         least = count()
         while time.monotonic() < until:
@@ -74,7 +74,7 @@ class Restarts(MusterTest):
         self.restart()
 
     def test_with_tee(self):
-        # The logs are what is wanted: attempt_<n>, a directory and two files for each worker.
+        # The logs are meant to stay: attempt_<n>, and a directory and two files for each worker.
         self.restart("--tee=3", names_of_an_attempt=1 + 2 * 3)
 
     def test_with_logs_through_muster(self):

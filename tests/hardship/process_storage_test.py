@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Storage that hangs below what muster and its workers read and write: three signals end muster anyway, and so do 30 s."""
+"""Storage hangs under files that muster and its workers use: three signals, or a limit of 30 s, still end muster."""
 import json
 import os
 import pathlib
@@ -104,7 +104,7 @@ class Stuck(StorageTest):
     KILL_BOUND_S = 40  # --shutdown-timeout=1, and 30 s for processes that cannot be killed.
 
     def environment(self, **more):
-        """With a Python that is no script of a version manager: that would look into the current folder."""
+        """Names a Python that is not the script of a version manager: such a script would read the current folder."""
         return super().environment(**{"PYTHON_EXEC": sys.executable, **more})
 
     def begin(self, *args, **more):

@@ -184,7 +184,7 @@ class WithTerminal(HardshipTest):
             self.terminal.close()
 
     def wait_for(self, condition, what):
-        """Reads the terminal meanwhile: nobody is to wait for it."""
+        """Reads the terminal meanwhile, so that no process waits for a reader of it."""
         wait_for(lambda: (self.is_open and self.terminal.read(), condition())[1], what)
 
     def start_savers(self, shell, **environment):

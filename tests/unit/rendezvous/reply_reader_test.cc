@@ -21,7 +21,7 @@ std::string text(std::string_view bytes) {
 
 enum class End { Complete, Short, TooLarge, Unexpected };
 
-/// What is left of `bytes` is taken off.
+/// Reads from the front of `bytes`, and removes the bytes that were read.
 End read(ReplyReader& reader, std::string_view& bytes) {
   for (;;) {
     const std::span<char> to = reader.wanted();
