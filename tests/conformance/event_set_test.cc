@@ -81,7 +81,7 @@ bool run_until(asio::io_context& loop, Done done) {
   return done();
 }
 
-TEST_CASE("event set: prompt events are served without going back to the loop",
+TEST_CASE("event set: prompt events are served without a return to the loop",
           "[conformance][event_set]") {
   asio::io_context loop{1};
   FedSet set(loop);
@@ -90,7 +90,7 @@ TEST_CASE("event set: prompt events are served without going back to the loop",
   CHECK(run_until(loop, [&] { return set.most_events_in_a_turn > 1; }));
 }
 
-TEST_CASE("event set: events without end do not keep the loop from others",
+TEST_CASE("event set: endless events do not keep the loop from other work",
           "[conformance][event_set]") {
   asio::io_context loop{1};
   FedSet set(loop);
@@ -110,7 +110,7 @@ TEST_CASE("event set: events without end do not keep the loop from others",
   other.join();
 }
 
-TEST_CASE("event set: when the events end the loop has it back, and is not woken any more",
+TEST_CASE("event set: after the last event the loop runs other work and is not woken any more",
           "[conformance][event_set]") {
   asio::io_context loop{1};
   FedSet set(loop);
@@ -128,7 +128,7 @@ TEST_CASE("event set: when the events end the loop has it back, and is not woken
   CHECK(run_until(loop, quiet));
 }
 
-TEST_CASE("event set: it may be closed by what it has served", "[conformance][event_set]") {
+TEST_CASE("event set: a handler of its events may close it", "[conformance][event_set]") {
   asio::io_context loop{1};
   FedSet set(loop);
   set.more = [&set] {

@@ -69,7 +69,7 @@ struct ProbeTest {
   std::uint16_t port = 0;
 };
 
-TEST_CASE_METHOD(ProbeTest, "probe: a way that works is measured", "[threads][musterctl]") {
+TEST_CASE_METHOD(ProbeTest, "probe: a working connection is measured", "[threads][musterctl]") {
   const Probe found = probe(target());
   INFO(found.error);
   CHECK(found.stage == ProbeStage::Done);
@@ -80,7 +80,8 @@ TEST_CASE_METHOD(ProbeTest, "probe: a way that works is measured", "[threads][mu
   CHECK(found.segment > 0);
 }
 
-TEST_CASE_METHOD(ProbeTest, "probe: another run's node, or another rank, is not taken for the peer",
+TEST_CASE_METHOD(ProbeTest,
+                 "probe: a node of another run, or with another rank, is not accepted as the peer",
                  "[threads][musterctl]") {
   ProbeTarget other_run = target();
   other_run.secret = std::string(kSecretDigits, '0');
@@ -92,7 +93,8 @@ TEST_CASE_METHOD(ProbeTest, "probe: another run's node, or another rank, is not 
   CHECK_THAT(found.error, Catch::Contains("not the doctor of this run"));
 }
 
-TEST_CASE_METHOD(ProbeTest, "probe: a port where nobody listens, an address that is none",
+TEST_CASE_METHOD(ProbeTest,
+                 "probe: errors for a port without a listener and for an invalid address",
                  "[threads][musterctl]") {
   ProbeTarget nobody = target();
   nobody.port = 1;
@@ -103,7 +105,7 @@ TEST_CASE_METHOD(ProbeTest, "probe: a port where nobody listens, an address that
   CHECK(probe(nowhere).stage == ProbeStage::Connect);
 }
 
-TEST_CASE_METHOD(ProbeTest, "probe: strangers get no answer, and keep nobody out",
+TEST_CASE_METHOD(ProbeTest, "probe: strangers get no answer and do not block nodes",
                  "[threads][musterctl]") {
   for (const std::string& bytes :
        {std::string(), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'),

@@ -121,7 +121,7 @@ asio::awaitable<void> wait_and_give_up(StoreClient& client, StoreClient& other) 
 }
 
 TEST_CASE_METHOD(StoreClientTest,
-                 "store client: a wait that times out leaves the connection in step",
+                 "store client: the connection can be used after a wait that timed out",
                  "[conformance][store]") {
   StoreClient a = client();
   StoreClient b = client();
@@ -151,7 +151,8 @@ asio::awaitable<void> fail_to_connect(StoreClient& client, boost::system::error_
   CHECK(connected.error() == want);
 }
 
-TEST_CASE_METHOD(StoreClientTest, "store client: nobody there, and somebody silent, end in time",
+TEST_CASE_METHOD(StoreClientTest,
+                 "store client: connecting ends in time without a server and with a silent one",
                  "[conformance][store]") {
   asio::ip::tcp::acceptor silent(loop, {asio::ip::address_v4::loopback(), 0});
   StoreClient b(loop.get_executor(),
@@ -181,7 +182,7 @@ TEST_CASE_METHOD(StoreClientTest, "store client: a name is resolved, and torch 2
 }
 
 TEST_CASE_METHOD(StoreClientTest,
-                 "store client: refused means that each address of the host refuses",
+                 "store client: a host counts as refusing only if each of its addresses refuses",
                  "[conformance][rendezvous]") {
   using boost::asio::ip::tcp;
   // A listener with a full queue answers no SYN.

@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing;
 
-TEST_CASE("store server: a value goes in and comes out, of any size up to the limit",
+TEST_CASE("store server: values of any size up to the limit are stored and returned",
           "[conformance][store]") {
   RunningServer server({.codec = {.value_bytes = 1 << 20}});
   Client a(server.port());
@@ -45,8 +45,9 @@ TEST_CASE("store server: large requests in small pieces, with others behind them
   CHECK(a.receive(8 + value.size()) == u64(value.size()) + value);
 }
 
-TEST_CASE("store server: garbage and absurd lengths close the one connection, and are named",
-          "[conformance][store]") {
+TEST_CASE(
+    "store server: garbage and absurd lengths close only that connection, and the log names them",
+    "[conformance][store]") {
   RunningServer server;
   Client good(server.port());
   const std::string key = u64(2) + "/k";
@@ -72,7 +73,7 @@ TEST_CASE("store server: garbage and absurd lengths close the one connection, an
   CHECK(contains(server.stop(), http.name() + " reason=\"the first request is not VALIDATE"));
 }
 
-TEST_CASE("store server: who does not validate in time is closed, who does may stay silent",
+TEST_CASE("store server: a client without VALIDATE is closed in time, any other may stay silent",
           "[conformance][store]") {
   RunningServer server({.validate_within = 1h});
   Client silent(server.port(), false);
@@ -90,7 +91,7 @@ TEST_CASE("store server: who does not validate in time is closed, who does may s
   CHECK_FALSE(contains(log, good.name()));
 }
 
-TEST_CASE("store server: half a request and then silence costs the others nothing",
+TEST_CASE("store server: half a request followed by silence does not affect other clients",
           "[conformance][store]") {
   RunningServer server({.stalled_after = 200ms});
   Client half(server.port());
@@ -102,7 +103,7 @@ TEST_CASE("store server: half a request and then silence costs the others nothin
   CHECK(contains(server.stop(), half.name() + " reason=\"half a request"));
 }
 
-TEST_CASE("store server: one connection more than allowed is closed, and a place is used again",
+TEST_CASE("store server: a connection above the limit is closed, and a free place is used again",
           "[conformance][store]") {
   RunningServer server({.limits = {.connections = 2}});
   auto first = std::make_unique<Client>(server.port());
@@ -118,7 +119,8 @@ TEST_CASE("store server: one connection more than allowed is closed, and a place
   CHECK(contains(server.stop(), third.name() + " reason=\"too many connections"));
 }
 
-TEST_CASE("store server: a full table closes who would overfill it", "[conformance][store]") {
+TEST_CASE("store server: a client whose request would overfill the table is closed",
+          "[conformance][store]") {
   RunningServer server({.table = {.keys = 1, .bytes = 1 << 20}});
   Client a(server.port());
   a.send(set_of("/a", "1"));
@@ -130,7 +132,7 @@ TEST_CASE("store server: a full table closes who would overfill it", "[conforman
   CHECK(contains(server.stop(), b.name() + " reason=\"the store is full: limit keys=1\""));
 }
 
-TEST_CASE("store server: requests in the making count as memory, too", "[conformance][store]") {
+TEST_CASE("store server: incomplete requests count as memory, too", "[conformance][store]") {
   RunningServer server({.codec = {.value_bytes = 8 << 20}, .table = {.bytes = 1 << 20}});
   Client good(server.port());
   Client greedy(server.port());
@@ -140,7 +142,7 @@ TEST_CASE("store server: requests in the making count as memory, too", "[conform
   CHECK(contains(server.stop(), greedy.name() + " reason=\"the store is full: limit total_bytes"));
 }
 
-TEST_CASE("store server: a slow reader is not read from any more, and then gets everything",
+TEST_CASE("store server: a slow reader is paused, and then gets every reply",
           "[conformance][store]") {
   constexpr std::size_t kValueBytes = 1 << 20;
   constexpr std::size_t kReplies = 64;
@@ -166,7 +168,7 @@ TEST_CASE("store server: a slow reader is not read from any more, and then gets 
   CHECK(slow.receive(4) == kPong);
 }
 
-TEST_CASE("store server: who reads while the server finds no room gets everything, too",
+TEST_CASE("store server: a client that reads while it is paused gets every reply, too",
           "[conformance][store]") {
   constexpr std::size_t kValueBytes = 4 << 10;
   constexpr std::size_t kReplies = 20'000;
@@ -186,7 +188,7 @@ TEST_CASE("store server: who reads while the server finds no room gets everythin
   CHECK(whole == kReplies);
 }
 
-TEST_CASE("store server: replies that nobody ever reads are given up", "[conformance][store]") {
+TEST_CASE("store server: a client that never reads its replies is closed", "[conformance][store]") {
   constexpr ConnectionLimits kLimits{.queued_bytes = 1 << 20};
   RunningServer server({.stalled_after = 1h, .limits = kLimits});
   Client slow(server.port());
@@ -212,7 +214,7 @@ TEST_CASE("store server: requests before a half-close are answered, then the ser
   CHECK(Client(server.port()).send(get_of("/k")).receive(8) == u64(value.size()));
 }
 
-TEST_CASE("store server: clients that leave while they wait disturb nobody",
+TEST_CASE("store server: clients that leave while they wait do not affect others",
           "[conformance][store]") {
   RunningServer server;
   Client good(server.port());
@@ -262,7 +264,7 @@ TEST_CASE("store server: long waits of clients that leave at once are ended in m
   CHECK(server.stats().waiting == 1);
 }
 
-TEST_CASE("store server: a cancelled wait and a SET that cross are both answered, in order",
+TEST_CASE("store server: a cancelled wait and a simultaneous SET are both answered, in order",
           "[conformance][store]") {
   RunningServer server;
   Client waiter(server.port());
@@ -280,7 +282,8 @@ TEST_CASE("store server: a cancelled wait and a SET that cross are both answered
   }
 }
 
-TEST_CASE("store server: a SET wakes every waiter and only them", "[conformance][store]") {
+TEST_CASE("store server: a SET wakes the waiters of its key and no other client",
+          "[conformance][store]") {
   RunningServer server;
   std::vector<std::unique_ptr<Client>> waiters;
   for (int i = 0; i < 100; ++i) {
@@ -298,7 +301,7 @@ TEST_CASE("store server: a SET wakes every waiter and only them", "[conformance]
     REQUIRE_FALSE(waiters[i]->readable());
 }
 
-TEST_CASE("store server: a client that asks without a pause does not keep others from the loop",
+TEST_CASE("store server: a client that sends requests without a pause does not block others",
           "[conformance][store]") {
   RunningServer server;
   std::atomic<bool> enough = false;
@@ -328,7 +331,8 @@ TEST_CASE("store server: reset() closes everyone, empties the table and goes on"
   CHECK(server.stats().waiting == 0);
 }
 
-TEST_CASE("store server: peers that may not connect are closed unread", "[conformance][store]") {
+TEST_CASE("store server: peers that may not connect are closed before a byte is read",
+          "[conformance][store]") {
   asio::ip::address asked;
   RunningServer server({.addresses = {"::"}, .admit = [&asked](const asio::ip::address& address) {
                           asked = address;
@@ -341,7 +345,7 @@ TEST_CASE("store server: peers that may not connect are closed unread", "[confor
   CHECK(asked == asio::ip::make_address("::1"));  // Addresses are given without IPv4 mapping.
 }
 
-TEST_CASE("store server: an exception costs the connection that it was for, and nobody else",
+TEST_CASE("store server: an exception closes only the connection that it concerns",
           "[conformance][store]") {
   int asked = 0;
   RunningServer server({.admit = [&asked](const auto&) {
@@ -357,7 +361,7 @@ TEST_CASE("store server: an exception costs the connection that it was for, and 
   CHECK(contains(server.stop(), "store_event_failed peer=- error=\"no room\""));
 }
 
-TEST_CASE("store server: a descriptor that is bound already is taken over, listening or not",
+TEST_CASE("store server: a bound descriptor is taken over, whether it listens or not",
           "[conformance][store]") {
   for (const bool listening : {false, true}) {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -369,8 +373,7 @@ TEST_CASE("store server: a descriptor that is bound already is taken over, liste
   }
 }
 
-TEST_CASE("store server: what cannot be listened on is an error that says why",
-          "[conformance][store]") {
+TEST_CASE("store server: a failure to listen is an error with the reason", "[conformance][store]") {
   asio::io_context loop;
   RunningServer other;
   const auto fails = [&loop](StoreServerOptions options) {

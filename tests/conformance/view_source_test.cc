@@ -83,14 +83,14 @@ bool shares_a_view() {
   return true;
 }
 
-TEST_CASE("view source: those who ask for the same share one view", "[threads][http]") {
+TEST_CASE("view source: equal requests share one view", "[threads][http]") {
   bool done = false;
   for (int turn = 0; turn < 100 && !done; ++turn)
     done = shares_a_view();
   CHECK(done);
 }
 
-TEST_CASE_METHOD(ViewSourceTest, "view source: one view at a time is taken from the runs' loop",
+TEST_CASE_METHOD(ViewSourceTest, "view source: one view at a time is fetched from the runs' loop",
                  "[threads][http]") {
   get("a");
   get("b");
@@ -110,7 +110,7 @@ TEST_CASE_METHOD(ViewSourceTest, "view source: one view at a time is taken from 
 }
 
 TEST_CASE_METHOD(ViewSourceTest,
-                 "view source: views come again after one for which no memory was left",
+                 "view source: views are fetched again after one that ran out of memory",
                  "[threads][http]") {
   has_memory = false;
   get("a");
@@ -122,7 +122,7 @@ TEST_CASE_METHOD(ViewSourceTest,
   CHECK(until_answered(1));
 }
 
-TEST_CASE_METHOD(ViewSourceTest, "view source: a loop that does not answer is told as such",
+TEST_CASE_METHOD(ViewSourceTest, "view source: a loop that does not answer is reported",
                  "[threads][http]") {
   get("a");
   REQUIRE(until_answered(1));

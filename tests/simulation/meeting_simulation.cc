@@ -145,7 +145,7 @@ class Meeting {
   std::vector<std::unique_ptr<Stranger>> strangers_;
 };
 
-TEST_CASE("meeting simulation: all kinds of nodes end a job together, among strangers",
+TEST_CASE("meeting simulation: all kinds of nodes end a job together, despite strangers",
           "[simulation]") {
   run_seeds(60, [](std::uint64_t seed) {
     INFO("MUSTER_SEED=" << seed);

@@ -48,7 +48,7 @@ struct Whole {
   Cluster cluster;
 };
 
-TEST_CASE("native simulation: a host that is killed and started again restarts nobody",
+TEST_CASE("native simulation: a host that is killed and started again restarts no worker",
           "[simulation]") {
   const bool recorded = GENERATE(false, true);
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
@@ -61,7 +61,7 @@ TEST_CASE("native simulation: a host that is killed and started again restarts n
   }
 }
 
-TEST_CASE("native simulation: connections that are cut restart nobody", "[simulation]") {
+TEST_CASE("native simulation: connections that are cut restart no worker", "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);
     Whole whole(seed);
@@ -75,7 +75,8 @@ TEST_CASE("native simulation: connections that are cut restart nobody", "[simula
   }
 }
 
-TEST_CASE("native simulation: a host that breaks each connection is not stormed", "[simulation]") {
+TEST_CASE("native simulation: nodes do not flood a host that breaks each connection",
+          "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     INFO("seed " << seed);
     Whole whole(seed);
@@ -92,7 +93,8 @@ TEST_CASE("native simulation: a host that breaks each connection is not stormed"
   }
 }
 
-TEST_CASE("native simulation: a host that is stopped for a while restarts nobody", "[simulation]") {
+TEST_CASE("native simulation: a host that is stopped for a while restarts no worker",
+          "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);
     Whole whole(seed);
@@ -103,7 +105,7 @@ TEST_CASE("native simulation: a host that is stopped for a while restarts nobody
   }
 }
 
-TEST_CASE("native simulation: a host's machine that vanishes restarts nobody", "[simulation]") {
+TEST_CASE("native simulation: the loss of the host's machine restarts no worker", "[simulation]") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     INFO("seed " << seed);
     Whole whole(seed);
@@ -143,8 +145,9 @@ TEST_CASE("native simulation: a failure while the host is away is counted when i
   }
 }
 
-TEST_CASE("native simulation: a failure is counted once, whenever a forgetful host is killed",
-          "[simulation]") {
+TEST_CASE(
+    "native simulation: a failure is counted once, whenever a host without a record is killed",
+    "[simulation]") {
   const int failing_writes = GENERATE(0, 60, 100);
   run_seeds(300, [&](std::uint64_t seed) {
     INFO("MUSTER_SEED=" << seed << ", " << failing_writes << " % of the writes fail");
@@ -364,7 +367,7 @@ class Turmoil {
   Cluster cluster_;
 };
 
-TEST_CASE("native simulation: one round at a time, whatever breaks, and an end to it",
+TEST_CASE("native simulation: whatever breaks, only one round runs at a time, and the run ends",
           "[simulation]") {
   const auto [recorded, disk_fails] =
       GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));

@@ -15,7 +15,7 @@ bool all_in(World& world, std::int64_t round) {
   return true;
 }
 
-TEST_CASE("simulation: muster nodes need a number of messages that grows with theirs",
+TEST_CASE("simulation: the number of messages grows linearly with the number of muster nodes",
           "[simulation]") {
   for (const int nodes : {8, 64, 512}) {
     INFO(nodes << " nodes");
@@ -91,8 +91,9 @@ TEST_CASE("simulation: with turns, a torchrun node's tries do not grow with the 
   }
 }
 
-TEST_CASE("simulation: at a plain store the same nodes storm, and turns alone end that",
-          "[simulation]") {
+TEST_CASE(
+    "simulation: at a plain store the same nodes flood the store, and turns alone prevent that",
+    "[simulation]") {
   // Shows that the test above would fail without turns and merging. 20 ms: many Python processes on
   // few cores.
   const Cost ours = restart_of(64, {}, 20'000);
@@ -104,7 +105,7 @@ TEST_CASE("simulation: at a plain store the same nodes storm, and turns alone en
   CHECK(3 * turns.all_tries < 2 * plain.all_tries);
 }
 
-TEST_CASE("simulation: keep-alives of muster nodes do not make torchrun's tries stale",
+TEST_CASE("simulation: keep-alives of muster nodes do not make torchrun nodes repeat their writes",
           "[simulation]") {
   World world(
       3, {.run = {.min_nodes = 24, .max_nodes = 24}, .torch = {.min_nodes = 24, .max_nodes = 24}});

@@ -269,7 +269,7 @@ void play(std::uint64_t seed) {
   Strangers(seed).run();
 }
 
-TEST_CASE("simulation: strangers at a run service break nothing, and disturb no honest job",
+TEST_CASE("simulation: strangers at a run service break no invariant and disturb no honest job",
           "[simulation]") {
   run_seeds(300, play);
 }

@@ -341,7 +341,7 @@ class Shapes {
   std::size_t notes_seen_ = 0;
 };
 
-TEST_CASE("shapes simulation: runs of all shapes come to their ends, and leave nothing behind",
+TEST_CASE("shapes simulation: runs of all shapes end, and the host keeps nothing of them",
           "[simulation]") {
   run_seeds(60, [](std::uint64_t seed) {
     INFO("MUSTER_SEED=" << seed);

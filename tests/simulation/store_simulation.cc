@@ -250,7 +250,7 @@ void run(std::uint64_t seed) {
     simulation.step();
 }
 
-TEST_CASE("simulation: the store says what the plain model says", "[simulation][store]") {
+TEST_CASE("simulation: the store sends the same bytes as the plain model", "[simulation][store]") {
   testing::run_seeds(2000, run);
 }
 

@@ -334,7 +334,7 @@ void run(std::uint64_t seed) {
   World(seed).run();
 }
 
-TEST_CASE("simulation: the supervisor ends every job, and leaves nobody alive", "[simulation]") {
+TEST_CASE("simulation: the supervisor ends every job and leaves no process alive", "[simulation]") {
   testing::run_seeds(2000, run);
 }
 

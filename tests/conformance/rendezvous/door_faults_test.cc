@@ -70,7 +70,7 @@ class FailingState : public RunState {
 
 }  // namespace
 
-TEST_CASE("doors: a message for a node that a limit has closed reaches no new connection",
+TEST_CASE("doors: a message for a node that was closed by a limit does not reach a new connection",
           "[conformance][rendezvous]") {
   DoorServer server({}, {.descriptors = {listener_with_little_room()},
                          .limits = {.queued_total_bytes = 1 << 20}});
@@ -113,7 +113,7 @@ TEST_CASE("doors: a message for a node that a limit has closed reaches no new co
   CHECK(contains(server.stop(), "limit queued_total_bytes"));
 }
 
-TEST_CASE("doors: a turn for which no memory is left does not stop the server",
+TEST_CASE("doors: a turn that runs out of memory does not stop the server",
           "[conformance][rendezvous]") {
   const auto state = std::make_shared<FailingState>();
   DoorServer server({}, {.state = state});
@@ -132,7 +132,7 @@ TEST_CASE("doors: a turn for which no memory is left does not stop the server",
   CHECK(contains(server.stop(), "handler_failed"));
 }
 
-TEST_CASE("doors: the deadlines go on after one for which no memory was left",
+TEST_CASE("doors: deadlines are handled again after one that ran out of memory",
           "[conformance][rendezvous]") {
   const auto state = std::make_shared<FailingState>();
   DoorServer server({.setup = {.lease = 200ms}}, {.validate_within = 1s, .state = state});

@@ -129,7 +129,7 @@ TEST_CASE("doors: muster nodes meet, fail, meet again and finish", "[conformance
   CHECK(contains(log, "run_ended run=job succeeded=true"));
 }
 
-TEST_CASE("doors: messages grow with the number of nodes, and no faster",
+TEST_CASE("doors: the number of messages grows linearly with the number of nodes",
           "[conformance][rendezvous]") {
   for (const int count : {4, 64}) {
     DoorServer server;
@@ -156,7 +156,7 @@ TEST_CASE("doors: messages grow with the number of nodes, and no faster",
   }
 }
 
-TEST_CASE("doors: a connection that closes is a node that is lost", "[conformance][rendezvous]") {
+TEST_CASE("doors: a node whose connection closes is lost", "[conformance][rendezvous]") {
   DoorServer server;
   const RunSettings run = for_nodes(2, 3);
   auto nodes = nodes_of(server.port(), 3, run);
@@ -174,8 +174,7 @@ TEST_CASE("doors: a connection that closes is a node that is lost", "[conformanc
   CHECK(nodes[2].round().restart_count == 0);  // A lost node does not count for --max-restarts.
 }
 
-TEST_CASE("doors: a node that says nothing is lost when its lease is over",
-          "[conformance][rendezvous]") {
+TEST_CASE("doors: a silent node is lost when its lease is over", "[conformance][rendezvous]") {
   std::optional<RestartRound> restart;
   for (int turn = 0; turn < 20 && !restart; ++turn)
     restart = restart_after_silence();
@@ -184,7 +183,7 @@ TEST_CASE("doors: a node that says nothing is lost when its lease is over",
   CHECK(restart->who.addr == "node1");
 }
 
-TEST_CASE("doors: who waits is told for whom", "[conformance][rendezvous]") {
+TEST_CASE("doors: a waiting node is told which nodes it waits for", "[conformance][rendezvous]") {
   DoorServer server({.waiting_interval = 10ms});
   auto nodes = nodes_of(server.port(), 2, for_nodes(3, 3));
   const NativeMessage message = nodes[0].next_of_all();
@@ -192,8 +191,9 @@ TEST_CASE("doors: who waits is told for whom", "[conformance][rendezvous]") {
   CHECK(contains(std::get<NativeWaiting>(message).text, "of 3 nodes have joined"));
 }
 
-TEST_CASE("doors: garbage on the native door closes the one connection, and is named",
-          "[conformance][rendezvous]") {
+TEST_CASE(
+    "doors: garbage on the native door closes only that connection, and the log names the fault",
+    "[conformance][rendezvous]") {
   DoorServer server;
   NativeNode good(server.port());
   CHECK(good.hello().peer_address == good.address());
@@ -233,8 +233,9 @@ TEST_CASE("doors: garbage on the native door closes the one connection, and is n
   CHECK(contains(log, "hello came too late"));
 }
 
-TEST_CASE("doors: a torch server's refusal of the native query is ours without a rendezvous",
-          "[conformance][rendezvous]") {
+TEST_CASE(
+    "doors: a server without a rendezvous closes the connection on a native query, as torch does",
+    "[conformance][rendezvous]") {
   boost::asio::io_context loop{1};
   StoreServer server(loop, {.addresses = {"127.0.0.1"}});
   REQUIRE(server.start().has_value());
@@ -246,7 +247,7 @@ TEST_CASE("doors: a torch server's refusal of the native query is ours without a
   thread.join();
 }
 
-TEST_CASE("doors: messages in small pieces are put together", "[conformance][rendezvous]") {
+TEST_CASE("doors: messages that arrive in small pieces are read", "[conformance][rendezvous]") {
   DoorServer server;
   NativeNode node(server.port());
   const std::string hello =
@@ -304,7 +305,7 @@ TEST_CASE("doors: a held compare-and-set is answered in turn", "[conformance][re
   }
 }
 
-TEST_CASE("doors: the state's key behaves as one", "[conformance][rendezvous]") {
+TEST_CASE("doors: the key of a state behaves like an ordinary key", "[conformance][rendezvous]") {
   DoorServer server;
   const std::array<std::string_view, 2> keys{kKey, "/other"};
   const std::span<const std::string_view> state_only(keys.data(), 1);
@@ -341,7 +342,7 @@ TEST_CASE("doors: the state's key behaves as one", "[conformance][rendezvous]") 
   CHECK(contains(log, "the desired state of /torch.rendezvous.job: "));
 }
 
-TEST_CASE("doors: an id is used again, and the keys of its old rounds are gone",
+TEST_CASE("doors: a run id can be used again, and the keys of its old rounds are removed",
           "[conformance][rendezvous]") {
   DoorServer server;
   NativeNode node(server.port());
@@ -365,7 +366,7 @@ TEST_CASE("doors: an id is used again, and the keys of its old rounds are gone",
   }
 }
 
-TEST_CASE("doors: a store on the server's machine is reached where the server is",
+TEST_CASE("doors: for nodes on one machine, the loopback address of the workers' store stays",
           "[conformance][rendezvous]") {
   // All addresses in 127/8 are loopback. Only for a peer on another machine the store's address
   // would be replaced.
@@ -375,7 +376,7 @@ TEST_CASE("doors: a store on the server's machine is reached where the server is
   CHECK(nodes[1].round().store->addr == "127.0.0.1");
 }
 
-TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
+TEST_CASE("doors: a node that does not read is closed and delays no other node",
           "[conformance][rendezvous]") {
   // stalled_after is long enough for a server with sanitizers to handle everything it has read.
   DoorServer server({}, {.descriptors = {testing::listener_with_little_room()},
@@ -412,7 +413,7 @@ TEST_CASE("doors: a node that does not read is closed, and holds up nobody",
   CHECK(contains(log, "not read"));  // limit stalled_seconds, or queued_bytes.
 }
 
-TEST_CASE("doors: a drained server has told everybody and lets torchrun nodes leave",
+TEST_CASE("doors: a drained server has notified all nodes and lets torchrun nodes leave",
           "[conformance][rendezvous]") {
   DoorServer server({.only_run = "job"});
   NativeNode node(server.port());

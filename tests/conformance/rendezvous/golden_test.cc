@@ -52,7 +52,7 @@ std::string rewritten(const std::string& text) {
   return base64_encode(*again);
 }
 
-TEST_CASE("goldens: every recorded state is read to its twin", "[conformance][state_codec]") {
+TEST_CASE("goldens: every recorded state decodes to its JSON twin", "[conformance][state_codec]") {
   const auto goldens = texts("golden");
   REQUIRE(goldens.size() == 25);
   int with_twin = 0;
@@ -76,7 +76,7 @@ TEST_CASE("goldens: every recorded state is read to its twin", "[conformance][st
   CHECK(with_twin == 22);
 }
 
-TEST_CASE("goldens: what was read is written again byte for byte, by the pickler's own rules",
+TEST_CASE("goldens: a decoded pickle is written again byte for byte, by the pickler's own rules",
           "[conformance][pickle]") {
   for (const auto& [name, text] : texts("golden")) {
     // r1 to r5 use other pickle protocols and other memos. The sentinel is no pickle.
@@ -86,7 +86,7 @@ TEST_CASE("goldens: what was read is written again byte for byte, by the pickler
   }
 }
 
-TEST_CASE("goldens: the state alone gives torch's bytes", "[conformance][state_codec]") {
+TEST_CASE("goldens: an encoded state has the same bytes as torch's", "[conformance][state_codec]") {
   // Some goldens are left out: which equal strings, nodes and times are the same object in the
   // writer depends on the history of its process, and is not part of a state.
   for (const char* name :
@@ -102,7 +102,7 @@ TEST_CASE("goldens: the state alone gives torch's bytes", "[conformance][state_c
   }
 }
 
-TEST_CASE("goldens: what we write of any recorded state is read back the same",
+TEST_CASE("goldens: every recorded state is the same after it is encoded and decoded",
           "[conformance][state_codec]") {
   for (const auto& [name, text] : texts("golden")) {
     if (name == "00_sentinel") continue;
@@ -117,7 +117,7 @@ TEST_CASE("goldens: what we write of any recorded state is read back the same",
   }
 }
 
-TEST_CASE("goldens: every value of two recorded jobs is read to its twin",
+TEST_CASE("goldens: every value of two recorded jobs decodes to its JSON twin",
           "[conformance][state_codec]") {
   int lines = 0;
   for (const char* name : {"live_restart.jsonl", "live_spare.jsonl"}) {
@@ -136,7 +136,7 @@ TEST_CASE("goldens: every value of two recorded jobs is read to its twin",
   CHECK(lines > 20);
 }
 
-TEST_CASE("goldens: what must be refused is refused, with its place and its reason",
+TEST_CASE("goldens: invalid states are refused with the place and the reason",
           "[conformance][state_codec]") {
   const std::map<std::string, std::string> reasons{
       {"bad_base64", "not base64"},

@@ -157,7 +157,7 @@ void join_in(const char* name) {
   }
 }
 
-TEST_CASE("recorded jobs: what happened in them is what the README says",
+TEST_CASE("recorded jobs: their events are those that the README lists",
           "[conformance][rendezvous]") {
   using enum StateOperation::Kind;
   const auto restart = recorded("live_restart.jsonl");
@@ -185,7 +185,7 @@ TEST_CASE("recorded jobs: what happened in them is what the README says",
   CHECK(spare.back().after.participants.empty());
 }
 
-TEST_CASE("recorded jobs: our machine, in the place of the store, shows what was recorded",
+TEST_CASE("recorded jobs: Rendezvous in place of the store shows the recorded states",
           "[conformance][rendezvous]") {
   for (const char* name : {"live_restart.jsonl", "live_spare.jsonl"}) {
     host(name, std::nullopt);
@@ -193,7 +193,7 @@ TEST_CASE("recorded jobs: our machine, in the place of the store, shows what was
   }
 }
 
-TEST_CASE("recorded jobs: our participant, in the place of each agent, writes what was recorded",
+TEST_CASE("recorded jobs: C10dParticipant in place of each agent writes the recorded states",
           "[conformance][rendezvous]") {
   join_in("live_restart.jsonl");
   join_in("live_spare.jsonl");

@@ -166,7 +166,7 @@ std::string welcome(int protocol_version, const std::string& rest) {
 const std::string kOurs = "muster " MUSTER_VERSION;
 const std::string kOurProtocol = "protocol " + std::to_string(kNativeProtocolVersion);
 
-TEST_CASE("native client: a host of another protocol is left, and both versions are named",
+TEST_CASE("native client: it leaves a host with another protocol version and names both versions",
           "[conformance][rendezvous]") {
   for (const int version : {0, kNativeProtocolVersion + 1})
     for (const std::string rest : {R"(,"peer_address":"127.0.0.1")", R"(,"peer_address":{})", ""}) {
@@ -178,7 +178,7 @@ TEST_CASE("native client: a host of another protocol is left, and both versions 
     }
 }
 
-TEST_CASE("native client: a refusal is handed on in the host's words",
+TEST_CASE("native client: a refusal is passed on with the host's text",
           "[conformance][rendezvous]") {
   const Outcome outcome = answered_with(
       R"({"type":"refused","text":"protocol 1 ended with muster 99","since":"99.0"})");
@@ -187,8 +187,9 @@ TEST_CASE("native client: a refusal is handed on in the host's words",
   CHECK(answered_with(R"({"type":"refused","text":""})").refusal == "it does not say why");
 }
 
-TEST_CASE("native client: an answer that it cannot read is named, with its own version",
-          "[conformance][rendezvous]") {
+TEST_CASE(
+    "native client: the error for an unreadable answer names the fault and this node's version",
+    "[conformance][rendezvous]") {
   struct Bad {
     std::string answer, why;
   };
@@ -205,7 +206,7 @@ TEST_CASE("native client: an answer that it cannot read is named, with its own v
   }
 }
 
-TEST_CASE("native client: another release with the same protocol is as good as our own",
+TEST_CASE("native client: another release with the same protocol version is accepted",
           "[conformance][rendezvous]") {
   const Outcome older = answered_with(welcome(kNativeProtocolVersion, R"(,"peer_address":"::1")"));
   CHECK(older.kind == HostKind::Muster);
@@ -220,7 +221,8 @@ TEST_CASE("native client: another release with the same protocol is as good as o
   CHECK(newer.told == "for b");
 }
 
-TEST_CASE("native client: says both its versions first", "[conformance][rendezvous]") {
+TEST_CASE("native client: its first message has its protocol version and its release",
+          "[conformance][rendezvous]") {
   const Outcome outcome = answered_with(R"({"type":"refused","text":"no"})");
   const auto hello = decode_native_request(outcome.hello, {});
   REQUIRE(hello.has_value());

@@ -128,7 +128,8 @@ TEST_CASE_METHOD(Pumps, "tls pump: bytes go both ways at once, more than any buf
   CHECK(near.status->failure().kind == TlsFailure::Kind::None);
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: who does not read stops who writes", "[threads][tls]") {
+TEST_CASE_METHOD(Pumps, "tls pump: a reader that does not read stops the writer",
+                 "[threads][tls]") {
   const auto [near, far] = join();
   const std::string piece(65536, 'x');
   std::size_t sent = 0;
@@ -141,7 +142,8 @@ TEST_CASE_METHOD(Pumps, "tls pump: who does not read stops who writes", "[thread
   CHECK(read_up_to(far.plain.get(), sent).size() == sent);  // Nothing is lost.
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[threads][tls]") {
+TEST_CASE_METHOD(Pumps, "tls pump: bytes that were written before the close arrive",
+                 "[threads][tls]") {
   auto [near, far] = join();
   const std::string bytes = pattern(100'000);
   write_all(near.plain.get(), "a");
@@ -152,7 +154,7 @@ TEST_CASE_METHOD(Pumps, "tls pump: what was written before closing arrives", "[t
   CHECK(far.status->failure().kind == TlsFailure::Kind::None);
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: what was written before the pump ends arrives",
+TEST_CASE_METHOD(Pumps, "tls pump: bytes that were written before the pump ends arrive",
                  "[threads][tls]") {
   auto [tcp, far_tcp] = tcp_pair();
   const auto far = server.join(std::move(far_tcp), "127.0.0.1");
@@ -169,8 +171,9 @@ TEST_CASE_METHOD(Pumps, "tls pump: what was written before the pump ends arrives
   CHECK(read_up_to(far->plain.get(), bytes.size() + 1) == bytes);
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: a refused server is closed, and both sides say why",
-                 "[threads][tls]") {
+TEST_CASE_METHOD(
+    Pumps, "tls pump: the connection to a refused server is closed, and both sides have the reason",
+    "[threads][tls]") {
   const auto [near, far] = join("elsewhere.example.org");
   constexpr std::string_view kUnsent = "must not be sent";
   // The pump may have refused the server already, and closed its end.
@@ -183,7 +186,7 @@ TEST_CASE_METHOD(Pumps, "tls pump: a refused server is closed, and both sides sa
   CHECK_THAT(failure_at_server(), Contains("127.0.0.1: it refuses this side's certificate"));
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: a server that speaks no TLS gets nothing", "[threads][tls]") {
+TEST_CASE_METHOD(Pumps, "tls pump: a server without TLS gets no data", "[threads][tls]") {
   auto [near, far] = tcp_pair();
   const auto joined = client.join(std::move(near), "localhost");
   REQUIRE(joined.has_value());
@@ -194,7 +197,8 @@ TEST_CASE_METHOD(Pumps, "tls pump: a server that speaks no TLS gets nothing", "[
   CHECK(read_up_to(far.get(), 100'000).find("secret") == std::string::npos);
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: connections from before a renewal go on", "[threads][tls]") {
+TEST_CASE_METHOD(Pumps, "tls pump: existing connections continue after a renewal",
+                 "[threads][tls]") {
   const auto [near, far] = join();
   write_all(near.plain.get(), "a");
   CHECK(read_up_to(far.plain.get(), 1) == "a");
@@ -206,7 +210,7 @@ TEST_CASE_METHOD(Pumps, "tls pump: connections from before a renewal go on", "[t
   CHECK_THAT(later.status->failure().reason, Contains("not signed by the CA"));
 }
 
-TEST_CASE_METHOD(Pumps, "tls pump: more handshakes of one address than may be at once take turns",
+TEST_CASE_METHOD(Pumps, "tls pump: handshakes of one address beyond the limit wait for their turn",
                  "[threads][tls]") {
   std::vector<std::pair<TlsConnection, TlsConnection>> all;
   for (std::size_t i = 0; i < 3 * kMaxTlsHandshakesPerAddress; ++i)

@@ -84,7 +84,8 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: ranks, in whatever order no
   CHECK(**second_ranks == AssignedRanks{{1}, 3, 1, 3});
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: who is missing is said, and it ends",
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: a wait names the missing nodes and ends in time",
                  "[conformance][agent]") {
   RoundExchange first = node(0, 3, 3s);
   REQUIRE(run(first.publish_role()).has_value());
@@ -96,7 +97,8 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: who is missing is said, and
   CHECK(waiting == std::vector<std::string>{"node ranks 1, 2"});
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: nonsense of a peer is an error, not a world",
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: invalid data of a peer is an error, not a world",
                  "[conformance][agent]") {
   const auto liar = client();
   run(liar->set("torch.rendezvous.r.3/torchelastic/role_info/1", "[1, 2]"));
@@ -107,7 +109,7 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: nonsense of a peer is an er
   CHECK(ranks.error().reason == "role_info of node rank 1: it is not a JSON object");
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the address of the round is taken at once",
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the address of this round is used at once",
                  "[conformance][agent]") {
   RoundExchange first = node(0, 2);
   RoundExchange second = node(1, 2);
@@ -121,7 +123,8 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the address of the round is
   CHECK((*found)->port == 1234);
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: an earlier round's address, if it is rank 0's",
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: an address of an earlier round is used if it belongs to rank 0",
                  "[conformance][agent]") {
   const auto torch = client();
   const std::string port = std::to_string(server.port());
@@ -141,8 +144,10 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: an earlier round's address,
   CHECK(found->port == server.port());
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: no address anywhere is an error with names",
-                 "[conformance][agent]") {
+TEST_CASE_METHOD(
+    RoundExchangeTest,
+    "round exchange: without MASTER_ADDR the error names rank 0, the limit and its option",
+    "[conformance][agent]") {
   RoundExchange second = node(1, 2, 3s);
   const auto found = run(second.find_master({.rank0_addr = "head"}));
   REQUIRE(found.has_error());
@@ -150,10 +155,9 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: no address anywhere is an e
         "node rank 0 (head) has not published MASTER_ADDR within 3 s (--rdzv-conf read_timeout)");
 }
 
-TEST_CASE_METHOD(
-    RoundExchangeTest,
-    "round exchange: a store that was reached at the last moment is asked as any other",
-    "[conformance][agent]") {
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: the time limit of a dial does not limit later requests",
+                 "[conformance][agent]") {
   StoreDialer dialer(loop.get_executor(), {.host = "127.0.0.1", .port = server.port()});
   const auto late = run(dialer.dial(now() + 200ms));
   REQUIRE(late);
@@ -181,7 +185,8 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the exit barrier opens with
   CHECK((first_out->has_value() && second_out.has_value()));
 }
 
-TEST_CASE_METHOD(RoundExchangeTest, "round exchange: the exit barrier is bounded, and cancellable",
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: the exit barrier has a time limit and can be cancelled",
                  "[conformance][agent]") {
   RoundExchange first = node(0, 2);
   const auto late = run(first.exit_barrier(1s));

@@ -48,7 +48,7 @@ class KeptLog {
   std::ostringstream text_;
 };
 
-TEST_CASE("store thread: an exception on it is logged, and the store is served on", "[sessions]") {
+TEST_CASE("store thread: an exception is logged, and the store continues to serve", "[sessions]") {
   KeptLog log;
   {
     auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
@@ -85,7 +85,7 @@ int without_threads(const std::function<bool()>& work) {
   return status;
 }
 
-TEST_CASE("store thread: at the limit of processes it is not started, and nothing ends",
+TEST_CASE("store thread: at the limit of processes it does not start, and the process goes on",
           "[sessions]") {
   CHECK(without_threads([] {
           const auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
@@ -94,7 +94,7 @@ TEST_CASE("store thread: at the limit of processes it is not started, and nothin
         }) == 0);
 }
 
-TEST_CASE("store thread: one that hangs does not hold up the end of the session", "[sessions]") {
+TEST_CASE("store thread: a thread that hangs does not delay the end of the session", "[sessions]") {
   auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
   REQUIRE(started.has_value());
   StoreThread& store = **started;
@@ -125,7 +125,7 @@ TEST_CASE("call within: an answer in time ends it, and cancels the limit", "[ses
   CHECK(ends == 1);
 }
 
-TEST_CASE("guarded loop: it goes on after exceptions, and bounds what it writes", "[sessions]") {
+TEST_CASE("guarded loop: it continues after exceptions, and limits its log lines", "[sessions]") {
   KeptLog log;
   boost::asio::io_context loop{1};
   constexpr int kHandlers = 1000;

@@ -58,7 +58,7 @@ fs::path killed(const fs::path& folder, const fs::path& copy) {
   return copy;
 }
 
-TEST_CASE("state file: what was written is read", "[conformance][state]") {
+TEST_CASE("state file: written state is read again", "[conformance][state]") {
   FaultyFiles::install().heal();
   const TempFolder folder;
   const fs::path path = folder.dir / "state";
@@ -93,7 +93,7 @@ TEST_CASE("state file: what was written is read", "[conformance][state]") {
   CHECK(state.runs[0].members.size() == 1);
 }
 
-TEST_CASE("state file: the log beside it stays small", "[conformance][state]") {
+TEST_CASE("state file: the write-ahead log stays small", "[conformance][state]") {
   FaultyFiles::install().heal();
   const TempFolder folder;
   auto file = StateFile::open(folder.dir);
@@ -137,7 +137,7 @@ bool survives(int nth, int more, int code) {
   return reached;
 }
 
-TEST_CASE("state file: whichever write fails, nothing acknowledged is lost",
+TEST_CASE("state file: no acknowledged state is lost, whichever write fails",
           "[conformance][state]") {
   for (const int code : {SQLITE_FULL, SQLITE_IOERR_WRITE})
     for (const int more : {0, 3})
@@ -147,7 +147,7 @@ TEST_CASE("state file: whichever write fails, nothing acknowledged is lost",
   CHECK(survives(20, 0, SQLITE_FULL));
 }
 
-TEST_CASE("state file: a second process is refused while the first one has it",
+TEST_CASE("state file: a second process is refused while the first one uses the folder",
           "[conformance][state]") {
   FaultyFiles::install().heal();
   const TempFolder folder;
@@ -190,7 +190,7 @@ class Reports {
   int problems_ = 0;
 };
 
-TEST_CASE("sqlite state: a failing disk is reported, tried again, and holds everything after",
+TEST_CASE("sqlite state: a failing disk is reported and tried again, and then has all changes",
           "[conformance][state]") {
   FaultyFiles& disk = FaultyFiles::install();
   disk.heal();

@@ -244,8 +244,7 @@ TEST_CASE("agent: the first signal stops the workers, the second kills", "[unit]
   CHECK(shim.next().kind == Kind::End);
 }
 
-TEST_CASE("agent: a console that nobody reads holds up neither answers nor stops",
-          "[unit][agent]") {
+TEST_CASE("agent: a console without a reader delays neither answers nor stops", "[unit][agent]") {
   Pipe console(true);
   FakeShim shim(two_workers(), console.ends[1]);
   shim.start_workers(2, 0);

@@ -28,25 +28,30 @@ TEST_CASE_METHOD(AgentWatchTest, "agent watch: an agent that answers is never lo
   CHECK_FALSE(look(1h, {.answered = true, .signals = 2}));
 }
 
-TEST_CASE_METHOD(AgentWatchTest, "agent watch: silence is bounded", "[unit][agent]") {
+TEST_CASE_METHOD(AgentWatchTest, "agent watch: an agent that is silent for too long is lost",
+                 "[unit][agent]") {
   CHECK_FALSE(look(AgentWatch::kSilenceLimit - 5s, {.answered = false}));
   CHECK(look(10s, {.answered = false}));
 }
 
-TEST_CASE_METHOD(AgentWatchTest, "agent watch: one answer begins anew", "[unit][agent]") {
+TEST_CASE_METHOD(AgentWatchTest, "agent watch: one answer restarts the time limit",
+                 "[unit][agent]") {
   CHECK_FALSE(look(AgentWatch::kSilenceLimit - 10s, {.answered = false}));
   CHECK_FALSE(look(0s, {.answered = true}));
   CHECK_FALSE(look(AgentWatch::kSilenceLimit - 10s, {.answered = false}));
 }
 
-TEST_CASE_METHOD(AgentWatchTest, "agent watch: who stops it on purpose has time, without a signal",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    AgentWatchTest,
+    "agent watch: an agent that is stopped on purpose is not lost unless a signal comes",
+    "[unit][agent]") {
   CHECK_FALSE(look(24h, {.answered = false, .is_stopped = true}));
   CHECK(look(AgentWatch::kSilenceAfterSignalLimit + 1s,
              {.answered = false, .is_stopped = true, .signals = 1}));
 }
 
-TEST_CASE_METHOD(AgentWatchTest, "agent watch: time in which the shim did not look is no silence",
+TEST_CASE_METHOD(AgentWatchTest,
+                 "agent watch: time in which the shim did not check does not count as silence",
                  "[unit][agent]") {
   CHECK_FALSE(look(10s, {.answered = false}));
   now += 8h;  // The machine slept.

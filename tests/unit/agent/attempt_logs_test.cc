@@ -30,7 +30,7 @@ struct AttemptLogsTest {
   }
 };
 
-TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: before the first attempt there is none",
+TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: there are no logs before the first attempt",
                  "[unit][agent]") {
   CHECK_FALSE(logs.has(LocalRank{0}));
   CHECK(logs.newest() == 0);
@@ -50,7 +50,8 @@ TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: the rest of an attempt is read 
   CHECK(parts(1, 3) == "3/5/out@70 ");
 }
 
-TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: without a known attempt the newest is read",
+TEST_CASE_METHOD(AttemptLogsTest,
+                 "attempt logs: the newest attempt is read if the asked one is unknown",
                  "[unit][agent]") {
   for (int number = 1; number <= 12; ++number)
     begin(number, 4);
@@ -59,7 +60,8 @@ TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: without a known attempt the new
   CHECK(parts(0, 17) == "12/4/out@0 ");        // The attempt of another node.
 }
 
-TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: a rank that had another place is found there",
+TEST_CASE_METHOD(AttemptLogsTest,
+                 "attempt logs: a rank is found at the local rank that it had in that attempt",
                  "[unit][agent]") {
   begin(1, 4);
   begin(2, 3);
@@ -67,7 +69,8 @@ TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: a rank that had another place i
   CHECK(parts(0, 1) == "2/3/out@0 ");  // Rank 3 was on another node.
 }
 
-TEST_CASE_METHOD(AttemptLogsTest, "attempt logs: files that a plug-in uses again are the newest's",
+TEST_CASE_METHOD(AttemptLogsTest,
+                 "attempt logs: files that a plug-in uses again belong to the newest attempt",
                  "[unit][agent]") {
   for (int number = 1; number <= 2; ++number)
     logs.begin(number, {{GlobalRank{0}, {"same"}, {"err" + std::to_string(number)}}});

@@ -17,11 +17,11 @@ AttemptCause cause(int attempt, std::string text) {
           .text = std::move(text)};
 }
 
-TEST_CASE("earlier attempts: none is no text", "[unit][agent]") {
+TEST_CASE("earlier attempts: the text is empty without an earlier attempt", "[unit][agent]") {
   CHECK(EarlierAttempts().text().empty());
 }
 
-TEST_CASE("earlier attempts: a line for each", "[unit][agent]") {
+TEST_CASE("earlier attempts: each attempt has one line", "[unit][agent]") {
   EarlierAttempts attempts;
   attempts.add(cause(0, "RuntimeError: boom"));
   attempts.add(cause(1, ""));
@@ -42,7 +42,8 @@ TEST_CASE("earlier attempts: of thousands the first and the last are kept", "[un
                                   Catch::Contains("attempt 1999:"));
 }
 
-TEST_CASE("earlier attempts: the line of a cause is the last one, and short", "[unit][agent]") {
+TEST_CASE("earlier attempts: the line of a cause is its last line, cut to the limit",
+          "[unit][agent]") {
   CHECK(cause_line("").empty());
   CHECK(cause_line("\n\n").empty());
   CHECK(cause_line("Traceback:\n  at x\nValueError: no\n\n") == "ValueError: no");

@@ -49,7 +49,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a file is replaced, and keeps 
   CHECK(entries() == 1);
 }
 
-TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a link stays one, its target is written",
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a link stays a link, and its target is written",
                  "[unit][agent]") {
   fs::create_directory(dir / "there");
   const fs::path target = dir / "there" / "target";
@@ -63,7 +63,8 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a link stays one, its target i
   CHECK(read(target) == "new");
 }
 
-TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO's reader gets the text, and it stays one",
+TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: the reader of a FIFO gets the text, and the FIFO stays",
                  "[unit][agent]") {
   const fs::path fifo = dir / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -86,7 +87,8 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO's reader gets the text,
   CHECK(fs::is_fifo(fifo));
 }
 
-TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO that nobody reads is an error, not a wait",
+TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: a FIFO without a reader is an error and does not block",
                  "[unit][agent]") {
   const fs::path fifo = dir / "fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -94,7 +96,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a FIFO that nobody reads is an
   CHECK(fs::is_fifo(fifo));
 }
 
-TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a device stays one", "[unit][agent]") {
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a device stays a device", "[unit][agent]") {
   fs::create_symlink("/dev/null", dir / "null");
   CHECK_FALSE(write_whole_file(dir / "null", "text"));
   CHECK_FALSE(write_whole_file("/dev/null", "text"));
@@ -120,7 +122,7 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: an inherited descriptor is app
 }
 
 TEST_CASE_METHOD(ErrorFileIoTest,
-                 "error_file_io: a file in a directory that is not ours is written",
+                 "error_file_io: a file in a directory that is not writable is written in place",
                  "[unit][agent]") {
   const uid_t nobody = 65534;  // Root becomes this user for the test: root may write anywhere.
   const bool is_root = ::geteuid() == 0;
@@ -137,7 +139,8 @@ TEST_CASE_METHOD(ErrorFileIoTest,
   CHECK(entries() == 1);
 }
 
-TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: what cannot be written says why",
+TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: a file that cannot be written has an error with the reason",
                  "[unit][agent]") {
   CHECK(write_whole_file(dir, "text").value() == EISDIR);
   CHECK(write_whole_file(dir / "no" / "such", "text").value() == ENOENT);

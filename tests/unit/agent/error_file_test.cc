@@ -22,7 +22,7 @@ ErrorFileDefect defect(const std::string& text) {
   return record.error();
 }
 
-TEST_CASE("error_file: what @record writes is read", "[unit][agent]") {
+TEST_CASE("error_file: a file of @record is read", "[unit][agent]") {
   const ErrorRecord record = read(
       R"({"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack":)"
       R"( "Traceback (most recent call last):\n  File \"x.py\"\n", "timestamp": "1795252105"}}})");
@@ -59,7 +59,7 @@ TEST_CASE("error_file: a message that is a text is read", "[unit][agent]") {
   CHECK(read(R"({"message": ""})") == ErrorRecord{});
 }
 
-TEST_CASE("error_file: odd fields are shown rather than dropped", "[unit][agent]") {
+TEST_CASE("error_file: fields of unusual types are shown and not dropped", "[unit][agent]") {
   const ErrorRecord record = read(
       R"({"message": {"message": {"a": [1]}, "errorCode": 17, "extraInfo": {"py_callstack": 5}}})");
   CHECK(record.message == R"({"a":[1]})");
@@ -69,7 +69,7 @@ TEST_CASE("error_file: odd fields are shown rather than dropped", "[unit][agent]
   CHECK(read(R"({"message": {"errorCode": "-9"}})").error_code == -9);
 }
 
-TEST_CASE("error_file: what Python writes and JSON does not have is read", "[unit][agent]") {
+TEST_CASE("error_file: texts that only Python's json accepts are read", "[unit][agent]") {
   const std::string text =
       R"({"message": {"message": "no file 'caf\udce9'", "loss": NaN, "extraInfo": )"
       R"({"py_callstack": "Traceback", "timestamp": "1795252105"}}})";
@@ -83,7 +83,7 @@ TEST_CASE("error_file: what Python writes and JSON does not have is read", "[uni
   CHECK(read_error_file(text.substr(0, text.size() - 9)).error() == ErrorFileDefect::Torn);
 }
 
-TEST_CASE("error_file: why a file is unreadable has a name", "[unit][agent]") {
+TEST_CASE("error_file: each kind of unreadable file has its own defect", "[unit][agent]") {
   CHECK(defect("") == ErrorFileDefect::Empty);
   CHECK(defect(" \n") == ErrorFileDefect::Empty);
   CHECK(defect("Traceback") == ErrorFileDefect::NotJson);
@@ -102,7 +102,7 @@ TEST_CASE("error_file: why a file is unreadable has a name", "[unit][agent]") {
     CHECK_FALSE(describe(one).empty());
 }
 
-TEST_CASE("error_file: a file torn at any byte is torn, never a crash", "[unit][agent]") {
+TEST_CASE("error_file: a file that is cut at any byte is reported as torn", "[unit][agent]") {
   const std::string whole =
       R"({"message": {"message": "m\u00e9", "extraInfo": {"timestamp": "17", "x": [true, 1.5]}}})";
   for (std::size_t size = 1; size < whole.size(); ++size) {
@@ -137,7 +137,7 @@ TEST_CASE("error_file: size and depth have limits, which are reached", "[unit][a
   CHECK(defect(list_of(300'000, "{}")) == ErrorFileDefect::TooManyValues);
 }
 
-TEST_CASE("error_file: what is written is read again", "[unit][agent]") {
+TEST_CASE("error_file: a written file can be read again", "[unit][agent]") {
   const ErrorRecord record{"boom \"quoted\"", "line 1\nline 2", 1795252105, -9};
   CHECK(read(write_error_file(record)) == record);
   const Json json = Json::parse(write_error_file({"m", "", 1795252105, std::nullopt}));
@@ -147,7 +147,8 @@ TEST_CASE("error_file: what is written is read again", "[unit][agent]") {
         "broken \xef\xbf\xbd text");
 }
 
-TEST_CASE("error_file: the parent's copy has the exit code and everything else", "[unit][agent]") {
+TEST_CASE("error_file: the copy for the parent has the exit code and all other fields",
+          "[unit][agent]") {
   const std::string text =
       R"({"z": 1, "message": {"message": "m", "extraInfo": {"timestamp": "17", "odd": []}}})";
   const auto merged = merge_error_file(text, 3);

@@ -24,7 +24,7 @@ EventContext context() {
 const AssignedRanks kRanks{
     .base_global_rank = {4}, .world_size = 8, .base_role_rank = 2, .role_world_size = 6};
 
-TEST_CASE("events: the agent's are torchrun's, field by field", "[unit][agent]") {
+TEST_CASE("events: the agent's events have torchrun's fields", "[unit][agent]") {
   EventContext first = context();
   first.group_rank.reset();
   first.group_world_size.reset();
@@ -41,7 +41,7 @@ TEST_CASE("events: the agent's are torchrun's, field by field", "[unit][agent]")
   CHECK(failed["metadata"]["group_rank"] == 0);
 }
 
-TEST_CASE("events: a worker's tell its ranks, in lists of one", "[unit][agent]") {
+TEST_CASE("events: a worker's event has its ranks in lists of one element", "[unit][agent]") {
   const json event = json::parse(
       worker_event(context(), kRanks, {.state = "START", .local_rank = {1}, .pid = 77}));
   CHECK(event["source"] == "WORKER");

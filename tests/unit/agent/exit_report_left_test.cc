@@ -86,7 +86,8 @@ TEST_CASE_METHOD(
   CHECK(report.first_failure()->rank.value == 1);
 }
 
-TEST_CASE_METHOD(LeftWorkerTest, "exit_report: a worker that only could not be stopped is a victim",
+TEST_CASE_METHOD(LeftWorkerTest,
+                 "exit_report: a worker that could not be killed, but had not hung, is a victim",
                  "[unit][agent]") {
   ExplainedEnd failed = killed(0, 0);
   failed.exit = {.status = 3};

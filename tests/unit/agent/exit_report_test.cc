@@ -65,7 +65,8 @@ void recorded(ExplainedEnd& end, std::optional<std::int64_t> second) {
   end.error = ErrorRecord{"ValueError: boom", "Traceback:\n  File x\nValueError: boom", second, {}};
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: nobody failed, nothing to say", "[unit][agent]") {
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the report is empty if no worker failed",
+                 "[unit][agent]") {
   exited(0, 0);
   exited(1, 0);
   CHECK(report().first_failure() == nullptr);
@@ -75,7 +76,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: nobody failed, nothing to say", "
   CHECK(nlohmann::json::parse(report().json())["first_failure"].is_null());
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: the text has torchrun's shape", "[unit][agent]") {
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the text has torchrun's layout", "[unit][agent]") {
   exited(1, 1);
   recorded(ends.back(), kSecond - 1);
   victim(0, 30);
@@ -107,7 +108,8 @@ Root Cause (first observed failure):
 =====================================================)");
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: why muster ended a worker", "[unit][agent]") {
+TEST_CASE_METHOD(ExitReportTest, "exit_report: it says why muster ended a worker",
+                 "[unit][agent]") {
   killed(0, SIGABRT);
   ends.back().ended_because = "it hung: it stood at step (train.py:7)";
   CHECK_THAT(report().text(), Contains("Signal 6 (SIGABRT) received by PID 100\n"
@@ -124,7 +126,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: why muster ended a worker", "[uni
   CHECK(nlohmann::json::parse(report().json())["failures"][0]["ended_because"].is_null());
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: lines of one pipe for both streams are output",
+TEST_CASE_METHOD(ExitReportTest, "exit_report: lines of a pipe for both streams are called output",
                  "[unit][agent]") {
   exited(0, 1);
   ends.back().stderr_known = ends.back().tail_is_output = true;
@@ -142,7 +144,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: lines of one pipe for both stream
 }
 
 TEST_CASE_METHOD(ExitReportTest,
-                 "exit_report: a SIGKILL that the OOM killer's counter does not know",
+                 "exit_report: a SIGKILL that did not increase the OOM killer's counter",
                  "[unit][agent]") {
   killed(0, SIGKILL);
   CHECK_THAT(report().text(), Contains("perhaps the OOM killer"));
@@ -191,7 +193,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: within a second the order of the 
   CHECK(first() == 2);
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: a time without sense does not make a cause",
+TEST_CASE_METHOD(ExitReportTest, "exit_report: an implausible time does not decide the root cause",
                  "[unit][agent]") {
   exited(2, 1, 100);
   ExplainedEnd& other = exited(0, 1, 900);
@@ -217,10 +219,10 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a victim is never the cause, unle
   CHECK(first() == 1);
 }
 
-TEST_CASE_METHOD(ExitReportTest,
-                 "exit_report: who had recorded an error before it was stopped is "
-                 "no victim",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    ExitReportTest,
+    "exit_report: a worker that had recorded an error before it was stopped is no victim",
+    "[unit][agent]") {
   exited(1, 1, 100);
   ExplainedEnd& slow = victim(0, 300);
   SECTION("a second before: its own failure, and the first") {
@@ -275,7 +277,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: an end that does not follow from 
 }
 
 TEST_CASE_METHOD(ExitReportTest,
-                 "exit_report: who ended by itself while it was told to end may be the cause",
+                 "exit_report: a worker that crashed after it was signalled may be the root cause",
                  "[unit][agent]") {
   told(killed(0, SIGSEGV, 10), SIGTERM);
   exited(1, 3, 20);
@@ -331,7 +333,8 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the stderr shown is bounded", "[u
   CHECK(report().text().size() < 6000);
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to know more",
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: if nothing is known of a failure, the report says how to learn more",
                  "[unit][agent]") {
   ExplainedEnd& one = exited(0, 1);
   CHECK_THAT(report().text(), Contains("--redirects 2 or --tee 2"));
@@ -343,7 +346,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: with nothing known it says how to
   CHECK_THAT(report().text(), Contains("wrote nothing to its stderr, /logs/0/stderr.log"));
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: an unreadable error file is said to be so",
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the report names an unreadable error file",
                  "[unit][agent]") {
   ExplainedEnd& one = exited(0, 1);
   one.error_file = "/logs/error.json";
@@ -362,7 +365,8 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a message without a traceback is 
   CHECK_THAT(report().text(), Contains("To enable traceback"));
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: programs get the same facts", "[unit][agent]") {
+TEST_CASE_METHOD(ExitReportTest, "exit_report: the JSON has the same facts as the text",
+                 "[unit][agent]") {
   ExplainedEnd& one = killed(1, SIGSEGV, 250);
   one.exit.core_dumped = true;
   one.stderr_tail = "bad \xff byte";
@@ -415,8 +419,10 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the agent's own error file passes
   CHECK(made->error_code == 3);
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: a job that ended by something else says by what",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    ExitReportTest,
+    "exit_report: a job that no worker's failure has ended has its cause in the report",
+    "[unit][agent]") {
   victim(0);
   const ExitReport other({.title = "train.py",
                           .host = "node1",
@@ -438,7 +444,8 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: a job that ended by something els
   CHECK(own["reason"].is_null());
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: the time shown is the error file's, if it has one",
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: the shown time is that of the error file, if it has one",
                  "[unit][agent]") {
   exited(0, 1);
   recorded(ends.back(), kSecond - 3600);  // Before the attempt: this time is ignored.
@@ -447,7 +454,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the time shown is the error file'
   CHECK_THAT(report().text(), Contains("time      : 2026-11-21_10:08:26\n"));
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: with --run-path the first failure stands alone",
+TEST_CASE_METHOD(ExitReportTest, "exit_report: with --run-path only the first failure is shown",
                  "[unit][agent]") {
   exited(1, 1);
   victim(0, 30);
@@ -467,7 +474,8 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: times before 1970 and in leap yea
   CHECK_THAT(report().json(), Contains("1969-12-31T23:59:59.999Z"));
 }
 
-TEST_CASE_METHOD(ExitReportTest, "exit_report: where the clock was set, the deaths' order decides",
+TEST_CASE_METHOD(ExitReportTest,
+                 "exit_report: if the clock was set, the order of the deaths decides",
                  "[unit][agent]") {
   constexpr std::int64_t kBack = -30'000;
   exited(0, 1).clock.add(0);

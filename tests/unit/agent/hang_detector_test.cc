@@ -25,7 +25,7 @@ struct HangDetectorTest {
   }
 };
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who does nothing for the timeout hangs",
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a worker that is idle for the timeout hangs",
                  "[unit][hang]") {
   CHECK(detector.interval() == 3s);
   CHECK(after(0s).empty());
@@ -47,7 +47,8 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: one written byte is a sign of
   }
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who cannot be read counts as before",
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: a worker that cannot be read keeps its last sample",
                  "[unit][hang]") {
   a.cpu = b.cpu = 60s;
   after(0s);
@@ -59,7 +60,8 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who cannot be read counts as 
   CHECK(after(3s).size() == 2);
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who has promised progress must report it",
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: a worker that has promised progress must report it",
                  "[unit][hang]") {
   const auto spin = [this](Duration elapsed) {
     std::vector<IdleWorker> last;
@@ -90,7 +92,8 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: who has promised progress mus
   CHECK(spin(60s).empty());
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a stopped worker that has promised is excused",
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: a stopped worker need not keep its promise of progress",
                  "[unit][hang]") {
   after(0s);
   detector.progressed(LocalRank{0});
@@ -98,7 +101,8 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a stopped worker that has pro
   CHECK(watch(60s).empty());
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a hundredth of a CPU is not work, more is",
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: up to one percent of a CPU is idle, more is activity",
                  "[unit][hang]") {
   after(0s);
   for (Duration passed{}; passed < 60s; passed += 3s) {
@@ -113,7 +117,8 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a hundredth of a CPU is not w
   }
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: those idle for less are told, longest first",
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: other idle workers are returned, too, the longest idle first",
                  "[unit][hang]") {
   after(0s);
   for (int i = 0; i < 4; ++i) {
@@ -147,7 +152,7 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a stopped worker does not han
   CHECK(after(3s).size() == 2);
 }
 
-TEST_CASE_METHOD(HangDetectorTest, "hang_detector: time in which nobody looked does not count",
+TEST_CASE_METHOD(HangDetectorTest, "hang_detector: time without checks does not count",
                  "[unit][hang]") {
   after(0s);
   CHECK(after(8h).empty());
@@ -174,7 +179,7 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: a worker that is gone is forg
   CHECK(idle[0].rank == LocalRank{1});
 }
 
-TEST_CASE("hang_detector: looks neither too often nor too seldom", "[unit][hang]") {
+TEST_CASE("hang_detector: the interval of the checks has bounds", "[unit][hang]") {
   CHECK(HangDetector(1ms).interval() == 20ms);
   CHECK(HangDetector(1s).interval() == 100ms);
   CHECK(HangDetector(24h).interval() == 10s);

@@ -75,7 +75,8 @@ struct HangResponseTest {
   }
 };
 
-TEST_CASE_METHOD(HangResponseTest, "hang_response: the watch outlives a hanging worker's success",
+TEST_CASE_METHOD(HangResponseTest,
+                 "hang_response: the watch goes on after a hanging worker has ended with success",
                  "[unit][agent]") {
   const Child first(false);
   const Child second(false);
@@ -87,7 +88,8 @@ TEST_CASE_METHOD(HangResponseTest, "hang_response: the watch outlives a hanging 
   CHECK(hung[1].first == LocalRank{1 - ended.value});
 }
 
-TEST_CASE_METHOD(HangResponseTest, "hang_response: a worker that is being ended is found once",
+TEST_CASE_METHOD(HangResponseTest,
+                 "hang_response: a worker that is being ended is reported only once",
                  "[unit][agent]") {
   const Child first(false);
   const Child second(false);
@@ -99,7 +101,7 @@ TEST_CASE_METHOD(HangResponseTest, "hang_response: a worker that is being ended 
   CHECK(hung.size() == 1);
 }
 
-TEST_CASE_METHOD(HangResponseTest, "hang_response: a promise ends with its attempt",
+TEST_CASE_METHOD(HangResponseTest, "hang_response: a promise of progress ends with its attempt",
                  "[unit][agent]") {
   workers.attempt_begins();
   workers.attempt_ends();

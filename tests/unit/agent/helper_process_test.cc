@@ -34,7 +34,7 @@ TEST_CASE("helper_process: both of its outputs are kept, in their order", "[unit
   CHECK(helper->output(3) == "val");
 }
 
-TEST_CASE("helper_process: a failure, and one that does not end, are no success", "[unit][posix]") {
+TEST_CASE("helper_process: a program that fails or does not end is no success", "[unit][posix]") {
   auto fails = shell("exit 3");
   REQUIRE(fails.has_value());
   REQUIRE(has_ended(*fails, 60'000));

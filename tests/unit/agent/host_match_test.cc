@@ -15,7 +15,7 @@ HostFacts machine() {
           .interface_addresses = {"127.0.0.1", "10.0.0.1", "192.0.2.2"}};
 }
 
-TEST_CASE("host match: what torchrun takes for this machine", "[unit][agent]") {
+TEST_CASE("host match: the names that torchrun takes for this machine", "[unit][agent]") {
   HostFacts facts = machine();
   CHECK(match_host("localhost", facts) == HostMatch::Here);
   CHECK(match_host("vm", facts) == HostMatch::Here);
@@ -43,7 +43,8 @@ TEST_CASE("host match: addresses", "[unit][agent]") {
   CHECK(match_host("second", facts) == HostMatch::OnInterface);
 }
 
-TEST_CASE("host match: a resolver that knows nothing is no answer", "[unit][agent]") {
+TEST_CASE("host match: without answers of the resolver, only the machine's own hostname matches",
+          "[unit][agent]") {
   HostFacts facts{.hostname = "vm"};
   CHECK(match_host("vm", facts) == HostMatch::Here);
   CHECK(match_host("other", facts) == HostMatch::Elsewhere);

@@ -20,7 +20,8 @@ TEST_CASE("job_outcome: success is quiet, and exits with 0", "[unit][agent]") {
   CHECK_FALSE(outcome.reports_failure);
 }
 
-TEST_CASE("job_outcome: our workers' success is theirs, whatever others did", "[unit][agent]") {
+TEST_CASE("job_outcome: a node whose workers succeeded ends with 0 even if other nodes failed",
+          "[unit][agent]") {
   const JobOutcome outcome = job_outcome({.why = Why::Succeeded, .reason = "node 1 failed"}, {});
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.succeeded);
@@ -29,7 +30,8 @@ TEST_CASE("job_outcome: our workers' success is theirs, whatever others did", "[
   CHECK_FALSE(outcome.cause);
 }
 
-TEST_CASE("job_outcome: what failed is said and written, and exits with 1", "[unit][agent]") {
+TEST_CASE("job_outcome: a failure is printed and written to files, and the exit code is 1",
+          "[unit][agent]") {
   struct Case {
     Why why;
     std::string kind;
@@ -54,7 +56,7 @@ TEST_CASE("job_outcome: what failed is said and written, and exits with 1", "[un
   }
 }
 
-TEST_CASE("job_outcome: a worker's failure is the report's to tell", "[unit][agent]") {
+TEST_CASE("job_outcome: the failure report describes a worker's failure", "[unit][agent]") {
   const JobOutcome outcome = job_outcome({.why = Why::WorkerFailed, .started = true}, {});
   CHECK(outcome.reports_failure);
   CHECK(outcome.log_level == LogLevel::Nothing);
@@ -69,7 +71,8 @@ TEST_CASE("job_outcome: a worker's failure is the report's to tell", "[unit][age
   CHECK(stuck.cause_without_failure->line() == "RuntimeError: stuck");
 }
 
-TEST_CASE("job_outcome: a signal before the workers is muster's own end", "[unit][agent]") {
+TEST_CASE("job_outcome: after a signal before the first worker, muster ends by that signal",
+          "[unit][agent]") {
   const JobOutcome outcome =
       job_outcome({.why = Why::Signalled, .signal = 15}, {.launcher_pid = 7});
   CHECK(outcome.signal == 15);
@@ -105,7 +108,8 @@ TEST_CASE("job_outcome: a disk that is full is a failure, not a signal", "[unit]
   CHECK(outcome.cause->line() == "OSError: no room on /logs");
 }
 
-TEST_CASE("job_outcome: what had been decided before the disk was full stands", "[unit][agent]") {
+TEST_CASE("job_outcome: an outcome that was decided before the disk was full does not change",
+          "[unit][agent]") {
   const OutcomeFacts facts{.logs_full = "no room on /logs"};
   CHECK(job_outcome({.why = Why::WorkerFailed, .started = true}, facts).reports_failure);
   CHECK_FALSE(job_outcome({.why = Why::WorkerFailed, .started = true}, facts).cause);

@@ -49,14 +49,15 @@ struct LineAssemblerTest {
   Instant now{};
 };
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: whole lines come out at once",
+TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: whole lines are emitted at once",
                  "[unit][agent]") {
   CHECK(feed("a\n\nbc\n") == Pieces{"+a|", "+|", "+bc|"});
   CHECK_FALSE(assembler.next_deadline().has_value());
   CHECK(finish().empty());
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a line in several writes comes out once",
+TEST_CASE_METHOD(LineAssemblerTest,
+                 "line_assembler: a line that comes in several writes is emitted once",
                  "[unit][agent]") {
   CHECK(feed("al").empty());
   CHECK(feed("pha").empty());
@@ -64,7 +65,8 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a line in several writes co
   CHECK(feed("\n") == Pieces{"+c|"});
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a prompt is shown when its stream rests",
+TEST_CASE_METHOD(LineAssemblerTest,
+                 "line_assembler: an unfinished line is emitted when its stream is quiet",
                  "[unit][agent]") {
   feed("name? ");
   REQUIRE(assembler.next_deadline() == now + 1s);
@@ -76,7 +78,7 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a prompt is shown when its 
   CHECK(feed("y\n") == Pieces{"+y|"});
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: new bytes put the deadline off, not for ever",
+TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: new bytes delay the deadline, up to a limit",
                  "[unit][agent]") {
   feed(".");
   for (int i = 0; i < 6; ++i)
@@ -92,7 +94,7 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: new bytes put the deadline 
 }
 
 TEST_CASE_METHOD(LineAssemblerTest,
-                 "line_assembler: bytes on their way put the deadline off as bytes do",
+                 "line_assembler: bytes that wait to be fed delay the deadline, too",
                  "[unit][agent]") {
   feed(".");
   for (int i = 0; i < 9; ++i) {
@@ -130,8 +132,8 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: of a progress bar the last 
 }
 
 TEST_CASE_METHOD(LineAssemblerTest,
-                 "line_assembler: a progress bar that rests is shown, and each "
-                 "later state is a line of its own",
+                 "line_assembler: the state of a quiet progress bar is emitted, and each later one "
+                 "as a new line",
                  "[unit][agent]") {
   feed("\r10%");
   CHECK(wait(1s) == Pieces{"+10%_"});
@@ -140,7 +142,8 @@ TEST_CASE_METHOD(LineAssemblerTest,
   CHECK(feed("\n") == Pieces{"~|"});
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a bar that never rests is shown now and then",
+TEST_CASE_METHOD(LineAssemblerTest,
+                 "line_assembler: a progress bar that is never quiet is emitted from time to time",
                  "[unit][agent]") {
   std::size_t shown = 0;
   for (int i = 0; i < 600; ++i) {
@@ -150,7 +153,8 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a bar that never rests is s
   CHECK(shown == 5);  // Every ten seconds of a minute, but not at its end.
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: the rest of a state is shown before its end",
+TEST_CASE_METHOD(LineAssemblerTest,
+                 "line_assembler: the rest of a partly shown line continues that line",
                  "[unit][agent]") {
   feed("ab");
   wait(1s);
@@ -171,7 +175,8 @@ TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: a line over the limit comes
   CHECK(feed("01234567\n") == Pieces{"+01234567_", "~|"});
 }
 
-TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: bytes are bytes", "[unit][agent]") {
+TEST_CASE_METHOD(LineAssemblerTest, "line_assembler: all byte values are emitted unchanged",
+                 "[unit][agent]") {
   const std::string all_bytes = [] {
     std::string text;
     for (int i = 0; i < 256; ++i)
@@ -201,7 +206,8 @@ std::string random_stream(testing::Prng& prng, std::string_view alphabet) {
   return text;
 }
 
-TEST_CASE("line_assembler: how a stream is cut does not matter", "[unit][agent][property]") {
+TEST_CASE("line_assembler: the output does not depend on how the stream is cut",
+          "[unit][agent][property]") {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     INFO("seed " << seed);
     testing::Prng prng(seed);
@@ -224,7 +230,7 @@ TEST_CASE("line_assembler: how a stream is cut does not matter", "[unit][agent][
   }
 }
 
-TEST_CASE("line_assembler: nothing is lost, whatever comes when", "[unit][agent][property]") {
+TEST_CASE("line_assembler: no byte is lost, for any input at any time", "[unit][agent][property]") {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     INFO("seed " << seed);
     testing::Prng prng(seed);
@@ -267,7 +273,7 @@ std::string last_state(const std::string& line) {
   return state;
 }
 
-TEST_CASE("line_assembler: carriage returns agree with a plain version",
+TEST_CASE("line_assembler: carriage returns give the same result as a plain implementation",
           "[unit][agent][property]") {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     INFO("seed " << seed);

@@ -23,7 +23,8 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: lines get their prefixes", "[unit
   CHECK(out == "[0]a\n[1]b\n[0]\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: an undisturbed line goes on without a prefix",
+TEST_CASE_METHOD(LineMergerTest,
+                 "line_merger: a line that no other stream interrupts continues without a prefix",
                  "[unit][agent]") {
   add(0, "ab", true, false);
   add(0, "cd", false, false);
@@ -32,7 +33,7 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: an undisturbed line goes on witho
   CHECK(out == "[0]abcdef\n[0]g\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: another stream's line does not stand inside it",
+TEST_CASE_METHOD(LineMergerTest, "line_merger: no line is printed inside a line of another stream",
                  "[unit][agent]") {
   add(0, "ab", true, false);
   add(1, "x");
@@ -40,7 +41,8 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: another stream's line does not st
   CHECK(out == "[0]ab\n[1]x\n[0]cd\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: a newline alone does not come twice",
+TEST_CASE_METHOD(LineMergerTest,
+                 "line_merger: a line that was already ended gets no second newline",
                  "[unit][agent]") {
   add(0, "ab", true, false);
   add(1, "x");
@@ -57,7 +59,7 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: a rewritten line begins on a line
   CHECK(out == "[0]10%\n[0]20%\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: untouched bytes stay untouched", "[unit][agent]") {
+TEST_CASE_METHOD(LineMergerTest, "line_merger: verbatim bytes are not changed", "[unit][agent]") {
   add_verbatim("ab");
   add_verbatim("");
   add_verbatim("cd\n");
@@ -66,7 +68,7 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: untouched bytes stay untouched", 
   CHECK(out == "abcd\ne\rf");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: lines and untouched bytes do not share a line",
+TEST_CASE_METHOD(LineMergerTest, "line_merger: lines and verbatim bytes do not share a line",
                  "[unit][agent]") {
   add_verbatim("ab");
   add(0, "x");
@@ -77,7 +79,7 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: lines and untouched bytes do not 
   CHECK(out == "ab\n[0]x\ncd\n[0]y\nef\n[0]z\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: the time is put where the prefix wants it",
+TEST_CASE_METHOD(LineMergerTest, "line_merger: the time is inserted at its place in the prefix",
                  "[unit][agent]") {
   const auto prefix = LinePrefix::from_template("<$time> ", {});
   merger.add(0, prefix, {"a"}, "12:00:00.000", out);
@@ -86,7 +88,8 @@ TEST_CASE_METHOD(LineMergerTest, "line_merger: the time is put where the prefix 
   CHECK(out == "<12:00:00.000> a\n<12:00:00.001> bc\n");
 }
 
-TEST_CASE_METHOD(LineMergerTest, "line_merger: muster's own lines stand inside no other",
+TEST_CASE_METHOD(LineMergerTest,
+                 "line_merger: muster's own lines are not printed inside another line",
                  "[unit][agent]") {
   add(0, "ab", true, false);
   merger.add_own("own\n", out);

@@ -68,7 +68,7 @@ void ignore_sigpipe() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-TEST_CASE("log_console: what is appended is written", "[unit][agent]") {
+TEST_CASE("log_console: appended bytes are written", "[unit][agent]") {
   Pipe pipe;
   LogConsole console(pipe.write_end.get());
   console.buffer() += "one\n";
@@ -80,7 +80,7 @@ TEST_CASE("log_console: what is appended is written", "[unit][agent]") {
   CHECK(pipe.read_all() == "one\ntwo\n");
 }
 
-TEST_CASE("log_console: a pipe that nobody empties does not block, and loses nothing",
+TEST_CASE("log_console: a pipe without a reading process does not block and loses nothing",
           "[unit][agent]") {
   Pipe pipe;
   LogConsole console(pipe.write_end.get());
@@ -110,7 +110,7 @@ TEST_CASE("log_console: the flags of the descriptor that others share are left a
   CHECK((before & O_NONBLOCK) == 0);
 }
 
-TEST_CASE("log_console: a pipe without a reader is closed, and that is all", "[unit][agent]") {
+TEST_CASE("log_console: a pipe whose reader is gone closes the console", "[unit][agent]") {
   ignore_sigpipe();
   Pipe pipe;
   LogConsole console(pipe.write_end.get());
@@ -137,7 +137,7 @@ TEST_CASE("log_console: a pipe whose reader has gone before it is opened is clos
 
 // The console cannot open this pipe a second time, because the pipe has no reader at that moment.
 // The same happens with a pipe of another user.
-TEST_CASE("log_console: without a descriptor of its own it does not block either",
+TEST_CASE("log_console: it does not block either if it cannot open the console a second time",
           "[unit][agent]") {
   const testing::TempFolder folder;
   const std::string path = folder.dir / "fifo";
@@ -217,7 +217,8 @@ TEST_CASE("log_console: a file keeps the position that it shares", "[unit][agent
   CHECK(std::string(text.data(), static_cast<std::size_t>(n)) == "before\nline\nafter\n");
 }
 
-TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "[unit][agent]") {
+TEST_CASE("log_console: writes to /dev/full are tried again, and /dev/null accepts all bytes",
+          "[unit][agent]") {
   const OwnedFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   LogConsole console(full.get());
   console.buffer() += "x";
@@ -237,7 +238,7 @@ TEST_CASE("log_console: /dev/full is tried again, /dev/null takes everything", "
   CHECK(nowhere.unwritten_bytes() == 0);
 }
 
-TEST_CASE("log_console: a want of memory does not close the console", "[unit][agent]") {
+TEST_CASE("log_console: a lack of memory does not close the console", "[unit][agent]") {
   std::array<int, 2> fds{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
   const OwnedFd ours(fds[0]);
@@ -292,7 +293,7 @@ TEST_CASE("log_console: when a full disk has room again the output goes on", "[u
   CHECK(contents(file) == "first\nsecond\nthird\n");
 }
 
-TEST_CASE("log_console: what a full disk takes from the output is bounded, counted and said",
+TEST_CASE("log_console: output that a full disk loses is bounded and counted, and a line says so",
           "[unit][agent]") {
   const OwnedFd file = temporary_file();
   LogConsole console(file.get());
@@ -327,7 +328,7 @@ TEST_CASE("log_console: a descriptor that is not open is a closed console", "[un
   CHECK(console.unwritten_bytes() == 0);
 }
 
-TEST_CASE("log_console: one console is recognised behind two descriptors", "[unit][agent]") {
+TEST_CASE("log_console: two descriptors of one console are recognised", "[unit][agent]") {
   Pipe pipe;
   Pipe other;
   const OwnedFd copy(::dup(pipe.write_end.get()));

@@ -11,21 +11,22 @@ namespace {
 constexpr std::int64_t kLimit = 4 * kMinLogLimitBytes;
 constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
 
-TEST_CASE("log cut: the marker has one length and says the number", "[unit][logs]") {
+TEST_CASE("log cut: the marker has a fixed length and names the number of bytes", "[unit][logs]") {
   CHECK(removal_marker(0).size() == removal_marker(std::int64_t{1} << 50).size());
   CHECK(removal_marker(12345).find(" 12345 bytes were removed here]\n") != std::string::npos);
 }
 
-TEST_CASE("log cut: a file at its limit is left alone", "[unit][logs]") {
+TEST_CASE("log cut: a file at its limit is not cut", "[unit][logs]") {
   CHECK_FALSE(LogCut(kLimit).over_limit(kLimit, kAll));
   CHECK_FALSE(LogCut(0).over_limit(kAll, kAll));
 }
 
-TEST_CASE("log cut: above it the middle goes, the first and last quarter stay", "[unit][logs]") {
+TEST_CASE("log cut: above the limit the middle is removed, and the first and last quarter stay",
+          "[unit][logs]") {
   CHECK(LogCut(kLimit).over_limit(kLimit + 1, kAll) == LogRange{kLimit / 4, kLimit / 2 + 1});
 }
 
-TEST_CASE("log cut: what is not shown yet is not cut", "[unit][logs]") {
+TEST_CASE("log cut: bytes that are not shown yet are not removed", "[unit][logs]") {
   const auto cut = LogCut(kLimit).over_limit(kLimit * 3, kLimit + 17);
   REQUIRE(cut);
   CHECK(cut->end() == kLimit + 17);
@@ -75,7 +76,7 @@ TEST_CASE("log cut: a reader that lags far behind does not multiply the writes",
   CHECK(size <= kLimit);
 }
 
-TEST_CASE("log cut: cut again and again, the size stays within the limit", "[unit][logs]") {
+TEST_CASE("log cut: after many cuts the size is still within the limit", "[unit][logs]") {
   LogCut log(kLimit);
   std::int64_t size = 0;
   std::int64_t written = 0;
@@ -93,7 +94,8 @@ TEST_CASE("log cut: cut again and again, the size stays within the limit", "[uni
   CHECK(size >= kLimit / 2);
 }
 
-TEST_CASE("log cut: a full disk takes most of the middle, also below the limit", "[unit][logs]") {
+TEST_CASE("log cut: on a full disk most of the middle is removed, also below the limit",
+          "[unit][logs]") {
   LogCut log(kLimit);
   CHECK_FALSE(log.for_space(kMinCutBytes * 2, kAll));
   const auto cut = log.for_space(kMinCutBytes * 32, kAll);
@@ -140,8 +142,7 @@ TEST_CASE("log cut: a reader's position stays right over all cuts", "[unit][logs
   }
 }
 
-TEST_CASE("log cut: a reader of a log that somebody truncates reads on at its new end",
-          "[unit][logs]") {
+TEST_CASE("log cut: a reader of a truncated log continues at its new end", "[unit][logs]") {
   LogCut log(kLimit);
   log.removed(*log.over_limit(kLimit * 2, kAll));
   for (const std::int64_t size : {std::int64_t{0}, kLimit / 8}) {
@@ -152,7 +153,7 @@ TEST_CASE("log cut: a reader of a log that somebody truncates reads on at its ne
   }
 }
 
-TEST_CASE("log cut: a log that somebody truncates begins anew", "[unit][logs]") {
+TEST_CASE("log cut: a truncated log is treated as a new file", "[unit][logs]") {
   LogCut log(kLimit);
   log.removed(*log.over_limit(kLimit * 2, kAll));
   log.reset();

@@ -67,7 +67,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: tee wins over redirect for the same str
   CHECK(plan().workers[0].err == file("/run/attempt_0/0/stderr.log", false));
 }
 
-TEST_CASE_METHOD(LogPlanTest, "log_plan: a map names ranks, also those of two digits",
+TEST_CASE_METHOD(LogPlanTest, "log_plan: a map of ranks may have ranks of two digits",
                  "[unit][agent]") {
   options.local_world_size = 12;
   options.log.tee.per_rank = true;
@@ -96,7 +96,8 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: the filter hides ranks from the console
   CHECK(plan().workers[1].out == kInherit);
 }
 
-TEST_CASE_METHOD(LogPlanTest, "log_plan: a stderr that is no terminal is tapped", "[unit][agent]") {
+TEST_CASE_METHOD(LogPlanTest, "log_plan: a stderr that is no terminal goes through a pipe",
+                 "[unit][agent]") {
   context.stderr_is_terminal = false;
   CHECK(plan().workers[0].err == kTap);
   CHECK(plan().workers[0].out == kInherit);
@@ -156,7 +157,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: filter files belong to the attempt", "[
   CHECK(plan().filtered_stderr == "/run/attempt_0/filtered_stderr.log");
 }
 
-TEST_CASE_METHOD(LogPlanTest, "log_plan: the prefix is torchrun's, or the template's",
+TEST_CASE_METHOD(LogPlanTest, "log_plan: the prefix is torchrun's, or that of the template",
                  "[unit][agent]") {
   CHECK(prefix(1) == "[default1]:");
   options.role = "trainer";
@@ -183,7 +184,7 @@ TEST_CASE("log_plan: a run id becomes a safe directory name", "[unit][agent]") {
   CHECK(run_dir_name(std::string(199, 'b') + "\xc3\xa9", "x") == std::string(199, 'b') + "_x");
 }
 
-TEST_CASE("log_plan: an attempt never takes the directory of another", "[unit][agent]") {
+TEST_CASE("log_plan: an attempt never uses the directory of another attempt", "[unit][agent]") {
   CHECK(attempt_dir_name(0, {}) == "attempt_0");
   CHECK(attempt_dir_name(3, {"attempt_0", "attempt_1"}) == "attempt_3");
   CHECK(attempt_dir_name(0, {"attempt_0"}) == "attempt_0.1");
@@ -202,7 +203,8 @@ struct ChosenLogsTest : LogPlanTest {
   LogsDest dest;
 };
 
-TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's files are the workers'", "[unit][agent]") {
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: workers write to the files that a plug-in chooses",
+                 "[unit][agent]") {
   options.log.redirects.all = {.out = true, .err = true};  // Only the plug-in uses it.
   dest.environment[0].set = {{"A", "b"}};
   const AttemptLogPlan plan = this->plan();
@@ -222,7 +224,7 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in's files are the workers'",
   CHECK(plan.more_shown.empty());
 }
 
-TEST_CASE_METHOD(ChosenLogsTest, "log_plan: /dev/null of a plug-in means nowhere",
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: /dev/null as a plug-in's file discards the stream",
                  "[unit][agent]") {
   dest.stdouts[0] = dest.stderrs[1] = dest.error_files[0] = "/dev/null";
   dest.tee_stdouts[0] = "/dev/null";  // As torch's own LogsSpecs does.
@@ -235,7 +237,7 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: /dev/null of a plug-in means nowhere
   CHECK(plan.more_shown.empty());
 }
 
-TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in tees a worker's own file, or another",
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in may tee a worker's file or another file",
                  "[unit][agent]") {
   dest.tee_stdouts = {{0, "/logs/0.out"}, {1, "/logs/all"}, {5, "/logs/five"}};
   dest.tee_stderrs = {{0, "/logs/0.out"}, {1, ""}};
@@ -254,7 +256,7 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: a plug-in tees a worker's own file, 
   CHECK(plan.more_shown[2].is_stderr);
 }
 
-TEST_CASE_METHOD(ChosenLogsTest, "log_plan: the end of a stderr is kept beside a plug-in, too",
+TEST_CASE_METHOD(ChosenLogsTest, "log_plan: the end of stderr is kept with a plug-in, too",
                  "[unit][agent]") {
   context.stderr_is_terminal = false;
   context.console_is_one_file = true;
