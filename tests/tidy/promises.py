@@ -5,7 +5,7 @@ exists.
 Each row of a table under "| promise | test |" must name a test; tests that other sentences name are
 checked as well. A test is named by its ctest name (`e2e.tls`), optionally followed by classes
 (Nodes) and by its methods or parts of their names (`sighup`). A Catch2 test is named by its whole
-name, as in unit "tls: what is said is not on the wire".
+name, as in unit "tls: the text is not readable on the wire".
 """
 import pathlib
 import re

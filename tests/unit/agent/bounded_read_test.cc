@@ -15,7 +15,7 @@
 namespace muster {
 
 // Plays a file of /proc whose reader waits for a lock that a stuck process holds.
-TEST_CASE("bounded read: a process that makes its reader wait does so once, and holds up no other",
+TEST_CASE("bounded read: a process delays its reader once only, and delays no other read",
           "[unit][agent]") {
   constexpr std::chrono::milliseconds kShort{1};
   constexpr std::chrono::seconds kLong{30};

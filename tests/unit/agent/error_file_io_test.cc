@@ -53,10 +53,10 @@ TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: a link stays a link, and its t
                  "[unit][agent]") {
   fs::create_directory(dir / "there");
   const fs::path target = dir / "there" / "target";
-  SECTION("which is there") {
+  SECTION("the target exists") {
     write(target, "old");
   }
-  SECTION("which is not") {}
+  SECTION("the target does not exist") {}
   fs::create_symlink("there/target", dir / "link");
   CHECK_FALSE(write_whole_file(dir / "link", "new"));
   CHECK(fs::is_symlink(dir / "link"));

@@ -250,7 +250,7 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: an end that does not follow from 
                  "[unit][agent]") {
   exited(1, 1);
   const auto is_victim = [this] { return report().is_victim(report().failures()[1]); };
-  SECTION("an exit of a program that leaves the signal alone: it was on its way out") {
+  SECTION("an exit of a program that does not handle the signal: it was exiting already") {
     told(exited(0, 200, 10), SIGTERM);
     CHECK_FALSE(is_victim());
     ends.back().can_outlive_signal = true;

@@ -41,10 +41,10 @@ using testing::LogPumpTest;
 using testing::write_all;
 using namespace std::chrono_literals;
 
-TEST_CASE_METHOD(LogPumpTest,
-                 "log_pump: a pipe that a grandchild holds is waited for to the limit "
-                 "only, and served on",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    LogPumpTest,
+    "log_pump: finish waits only to its limit for a grandchild's pipe, which is still read later",
+    "[unit][agent]") {
   OwnedFd end = tap(0);
   write_all(end.get(), "worker\n");
   const FinishReport report = finish(50ms);
@@ -55,7 +55,8 @@ TEST_CASE_METHOD(LogPumpTest,
   CHECK(finish().all_read);  // The next attempt does not wait for it.
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log, and kills nobody",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a console without a reader costs no log line and ends no process",
                  "[unit][agent]") {
   const OwnedFd log = open_log("a");
   follow("a", 0);
@@ -73,7 +74,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console without a reader loses no log
   CHECK(flush().lost_bytes == 0);  // Without a reader no byte counts as lost.
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up the display alone",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody reads delays only the display",
                  "[unit][agent]") {
   const OwnedFd log = open_log("a");
   follow("a", 0);
@@ -99,7 +100,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody empties holds up 
   CHECK(rest(err) == "[muster: " + std::to_string(lost) + " bytes could not be shown on stdout]\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a worker waits for the console, muster's own lines do not",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a full console blocks the workers, and muster's own lines do not",
                  "[unit][agent]") {
   const OwnedFd end = tap(0);
   ::fcntl(end.get(), F_SETFL, O_NONBLOCK);
@@ -246,7 +248,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that has a log's old name is not
   CHECK(std::filesystem::file_size(rotated) < 2 * kMinLogLimitBytes);
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothing else",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the other logs are read although one cannot be opened",
                  "[unit][agent]") {
   follow("no/such/dir/a", 0);
   follow("b", 1);
@@ -255,7 +257,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log that cannot be opened harms nothi
   CHECK(rest(out) == "[1]x\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows what is there",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows the lines that are in the files",
                  "[unit][agent]") {
   write_all(open_log("a").get(), "x\ny");
   follow("a", 0);
@@ -272,7 +274,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop while a finish waits answers both"
   CHECK_FALSE(report.get().all_read);
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop from returning",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: stop returns although the log thread hangs",
                  "[unit][agent]") {
   // This job does not return, like a write to a dead disk.
   auto release = std::make_shared<std::promise<void>>();
@@ -311,9 +313,10 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a thread that hangs does not keep stop 
   CHECK(deleter_id.get() != std::this_thread::get_id());
 }
 
-TEST_CASE_METHOD(LogPumpTest,
-                 "log_pump: a thread that works, or waits for a processor, is not blocked",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    LogPumpTest,
+    "log_pump: a log thread that works or waits for a processor does not count as blocked",
+    "[unit][agent]") {
   std::atomic<bool> works = false;
   std::atomic<bool> end = false;
   std::promise<void> ended;
@@ -333,7 +336,8 @@ TEST_CASE_METHOD(LogPumpTest,
   ended.get_future().wait();
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: time on one stream does not count for the next one",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: the time of a blocked write is counted for each stream anew",
                  "[unit][agent]") {
   // Each write to /dev/full calls on_full, which waits here like a write to a slow disk.
   std::array<std::promise<void>, 2> begun;
@@ -367,7 +371,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: time on one stream does not count for t
   finish();
 }
 
-TEST_CASE("log_mailbox: messages of many threads come out in their order, none is lost",
+TEST_CASE("log_mailbox: messages of many threads come out in their order, and none is lost",
           "[unit][agent]") {
   LogMailbox mailbox;
   constexpr int kThreads = 4;

@@ -57,7 +57,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of the
   CHECK(rest(err) == "[0]e\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: muster's lines stand below what workers wrote before",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: muster's lines stand below the lines that workers wrote before them",
                  "[unit][agent]") {
   const OwnedFd log = open_log("a");
   follow("a", 1, LogStream::Err);
@@ -121,7 +122,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and
   CHECK(rest(out) == "[0]old\n[0]new\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its stream rests",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: an unfinished line is shown when no more of its stream comes",
                  "[unit][agent]") {
   limits = {.quiet = 20ms};
   const OwnedFd log = open_log("a");
@@ -132,7 +134,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: an unfinished line is shown when its st
   CHECK(shown(out, 2) == "x\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchanged",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: bytes of a tapped pipe are shown at once and unchanged",
                  "[unit][agent]") {
   const OwnedFd end = tap(0);
   CHECK(end.get() > 2);
@@ -144,7 +146,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: what is tapped comes at once and unchan
   CHECK(shown(err, 4) == "\r\x01\xff\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a worker's stderr is known", "[unit][agent]") {
+TEST_CASE_METHOD(LogPumpTest, "log_pump: finish returns the end of a worker's stderr",
+                 "[unit][agent]") {
   OwnedFd end = tap(3);
   std::string expected;
   for (int i = 0; i < 100; ++i)
@@ -157,7 +160,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a worker's stderr is known",
   CHECK(report.stderr_tails == std::map<LocalRank, std::string>{{LocalRank{3}, expected}});
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a hidden rank's end is kept, and not shown",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a hidden rank's stderr is kept, and not shown",
                  "[unit][agent]") {
   {
     const OwnedFd end = tap(0, false);
@@ -232,7 +235,7 @@ std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
 }
 
 TEST_CASE_METHOD(LogPumpTest,
-                 "log_pump: a thread that had no processor for long does not cut lines for it",
+                 "log_pump: lines stay whole although the log thread had no processor for long",
                  "[unit][agent]") {
   std::optional<std::string> text;
   for (int turn = 0; turn < 100 && !text; ++turn)
@@ -241,9 +244,10 @@ TEST_CASE_METHOD(LogPumpTest,
   CHECK((*text == "[0]other\n[0]90598\n" || *text == "[0]90598\n[0]other\n"));
 }
 
-TEST_CASE_METHOD(LogPumpTest,
-                 "log_pump: a log file over its limit loses its middle, the console none",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    LogPumpTest,
+    "log_pump: a log file over its limit loses its middle, and the console loses nothing",
+    "[unit][agent]") {
   const auto file = log_file("stdout.log", {.max_bytes = kMinLogLimitBytes});
   std::string expected;
   std::string text;
@@ -360,8 +364,10 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the file of filtered lines has the limi
   CHECK_THAT(why.get(), Catch::Contains("the disk of the logs is full"));
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no filter none",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    LogPumpTest,
+    "log_pump: an empty filter copies every line, and without a filter no line is copied",
+    "[unit][agent]") {
   for (const char* name : {"all", "none"})
     pump->follow({.stream = LogStream::Out,
                   .file = path("a"),
@@ -376,7 +382,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: an empty filter takes every line, no fi
   CHECK(contents(path("none")).empty());
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit][agent]") {
+TEST_CASE_METHOD(LogPumpTest, "log_pump: the time in a prefix is the time of the line",
+                 "[unit][agent]") {
   pump->follow({.stream = LogStream::Out,
                 .file = path("a"),
                 .prefix = LinePrefix::from_template("${time} ", {})});
@@ -389,7 +396,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a prefix with the time has one", "[unit
   CHECK(text.substr(12) == " x\n");
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in order",
+TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of many writers come whole and in order",
                  "[unit][agent]") {
   limits = {.quiet = 1h, .hold = 1h};
   constexpr int kWriters = 4;
@@ -433,7 +440,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: many writers, all lines whole and in or
     CHECK(count == kLines);
 }
 
-TEST_CASE_METHOD(LogPumpTest, "log_pump: both consoles in one keep lines and taps apart",
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: a line does not continue a tapped one where both consoles are one",
                  "[unit][agent]") {
   auto started =
       LogPump::start({.stdout_fd = out.write_end.get(), .stderr_fd = out.write_end.get()});

@@ -52,7 +52,8 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: the plug-in is made with what torch
                                   {"local_ranks_filter", {0, 3}}});
 }
 
-TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: what was not given is None", "[unit][agent]") {
+TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: options that were not given are null",
+                 "[unit][agent]") {
   options.log.specs->log_dir.clear();
   const json line = json::parse(logs_specs_begin(*options.log.specs, options.log));
   CHECK(line["log_dir"].is_null());
@@ -66,14 +67,15 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: a name that is not UTF-8 makes a li
   CHECK(json::parse(logs_specs_begin(*options.log.specs, options.log))["name"] == "m\xef\xbf\xbd");
 }
 
-TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: every worker's variables are in the question",
+TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: the request has the variables of every worker",
                  "[unit][agent]") {
   const std::string line = logs_specs_request({{{"RANK", "4"}, {"A", "\n"}}, {{"RANK", "5"}}});
   CHECK(line.find('\n') == line.size() - 1);
   CHECK(json::parse(line) == json{{"envs", {{{"RANK", "4"}, {"A", "\n"}}, {{"RANK", "5"}}}}});
 }
 
-TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: it is ready, or says why not", "[unit][agent]") {
+TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: the plug-in reports that it is ready, or an error",
+                 "[unit][agent]") {
   CHECK(read_logs_specs_ready("{\"ready\": true}\n").has_value());
   CHECK(read_logs_specs_ready("{\"error\": \"no such\"}\n").error().text == "no such");
   CHECK_THAT(read_logs_specs_ready("{\"error\": \"\"}\n").error().text, Contains("without a text"));
@@ -95,7 +97,8 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: an answer is read whole", "[unit][a
   CHECK(dest->environment[1] == EnvironmentChanges{{{"TORCHELASTIC_ERROR_FILE", "e1"}}, {"RANK"}});
 }
 
-TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: its streams are for every worker of the node",
+TEST_CASE_METHOD(LogsSpecsTest,
+                 "logs_specs: the answer must name the streams of every worker of the node",
                  "[unit][agent]") {
   CHECK_THAT(error(answer({{"stdouts", {{"1", nullptr}}}})),
              Contains("stdouts") && Contains("{0}") && Contains("2 workers"));
@@ -105,7 +108,8 @@ TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: its streams are for every worker of
   CHECK(read_logs_dest(answer({{"tee_stdouts", {{"7", "x"}}}}), options).has_value());
 }
 
-TEST_CASE_METHOD(LogsSpecsTest, "logs_specs: lines that were asked for need a file",
+TEST_CASE_METHOD(LogsSpecsTest,
+                 "logs_specs: an answer without the file for filtered lines is refused",
                  "[unit][agent]") {
   options.log.duplicate_stdout_filters = {"loss"};
   CHECK(read_logs_dest(answer(), options).has_value());

@@ -63,7 +63,7 @@ TEST_CASE_METHOD(Records, "lost agent: each earlier attempt has its first failur
   }
 }
 
-TEST_CASE_METHOD(Records, "lost agent: an attempt that was only stopped has no cause",
+TEST_CASE_METHOD(Records, "lost agent: an attempt whose workers were only stopped has no cause",
                  "[unit][agent]") {
   start(0, 0);
   stop(0);

@@ -64,7 +64,7 @@ TEST_CASE_METHOD(NodeAnswersTest, "node answers: a follower loses nothing when a
 }
 
 TEST_CASE_METHOD(NodeAnswersTest,
-                 "node answers: a follower that comes too late for some lines reads how many",
+                 "node answers: a follower that is too late reads how many bytes were removed",
                  "[unit][agent]") {
   LogFile file(path, LogFile::Begin::Append, {.max_bytes = kMinLogLimitBytes});
   write(file, 20'000);
@@ -88,7 +88,7 @@ TEST_CASE_METHOD(NodeAnswersTest,
 }
 
 TEST_CASE_METHOD(NodeAnswersTest,
-                 "node answers: the last words of an attempt come before the next attempt",
+                 "node answers: the last bytes of an attempt come before the next attempt",
                  "[unit][agent]") {
   const auto part = [&](int attempt, std::int64_t position, const std::string& text) {
     const std::string file = (dir / std::to_string(attempt)).string();

@@ -47,8 +47,9 @@ TEST_CASE("numa: node and socket", "[unit][agent]") {
   CHECK(plan(NumaBinding::Node, machine, {-1}, 1) == plan(NumaBinding::Node, machine, {0}, 1));
 }
 
-TEST_CASE("numa: exclusive shares out whole cores, the first devices get what is left over",
-          "[unit][agent]") {
+TEST_CASE(
+    "numa: exclusive gives whole cores to each device, and the first devices get the remainder",
+    "[unit][agent]") {
   const NumaTopology machine = two_sockets();
   CHECK(plan(NumaBinding::Exclusive, machine, {1, 0, 1, 1}, 4) ==
         Cpus{{4, 5, 20, 21}, {0, 1, 2, 3, 16, 17, 18, 19}, {6, 22}, {7, 23}});
@@ -76,7 +77,8 @@ TEST_CASE("numa: only CPUs that this process may use", "[unit][agent]") {
   CHECK_THAT(error(NumaBinding::Node, machine, {1}, 1), Contains("may use 1,9,17"));
 }
 
-TEST_CASE("numa: what is missing is named", "[unit][agent]") {
+TEST_CASE("numa: an error names the device, the node or the socket that is missing",
+          "[unit][agent]") {
   NumaTopology machine = two_sockets();
   CHECK_THAT(error(NumaBinding::Node, machine, {0}, 2), Contains("1 visible device(s)"));
   CHECK_THAT(error(NumaBinding::Node, machine, {9}, 1), Contains("NUMA node 9"));
@@ -86,7 +88,7 @@ TEST_CASE("numa: what is missing is named", "[unit][agent]") {
   CHECK_THAT(error(NumaBinding::Exclusive, machine, {0}, 1), Contains("cores of NUMA node 0"));
 }
 
-TEST_CASE("numa: without devices neighbours share a node", "[unit][agent]") {
+TEST_CASE("numa: without devices, workers of neighbouring ranks share a node", "[unit][agent]") {
   NumaTopology machine = two_sockets();
   CHECK(spread_over_nodes(machine, 4) == std::vector<int>{0, 1, 2, 3});
   CHECK(spread_over_nodes(machine, 8) == std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3});

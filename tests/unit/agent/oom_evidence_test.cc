@@ -39,13 +39,14 @@ TEST_CASE("oom: the kernel's line about this very process is the best evidence",
   CHECK_THAT(oom_evidence(facts, 8, 2), Contains("\"Killed process 8 (b)\""));
 }
 
-TEST_CASE("oom: the counter tells whether there were enough kills for all", "[unit][oom]") {
+TEST_CASE("oom: a counter below the number of killed workers makes the evidence uncertain",
+          "[unit][oom]") {
   const OomFacts facts{.cgroup_dir = "/c", .kills = 1, .limit_bytes = 64 << 20, .kernel_lines = {}};
   CHECK(oom_evidence(facts, 8, 1) == "it killed 1 process of /c, which has a limit of 64 MiB");
   CHECK_THAT(oom_evidence(facts, 8, 2), Contains("perhaps this one"));
 }
 
-TEST_CASE("oom: without a trace there is no evidence", "[unit][oom]") {
+TEST_CASE("oom: a kill that was neither counted nor logged gives no evidence", "[unit][oom]") {
   CHECK(oom_evidence({}, 8, 1).empty());
   CHECK(oom_evidence({.cgroup_dir = "/c", .kernel_lines = {"Killed process 9 (x)"}}, 8, 1).empty());
 }

@@ -60,7 +60,7 @@ bool ended_well(pid_t pid) {
   return ::waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-TEST_CASE_METHOD(OwnedFolderTest, "owned_folder: what living owners have is left alone",
+TEST_CASE_METHOD(OwnedFolderTest, "owned_folder: folders of living owners are left alone",
                  "[unit][agent]") {
   const OwnedFd one = create("evidence");
   const OwnedFd other = create("");
@@ -74,9 +74,10 @@ TEST_CASE_METHOD(OwnedFolderTest, "owned_folder: what living owners have is left
   CHECK((info.st_mode & 07777) == 0700);
 }
 
-TEST_CASE_METHOD(OwnedFolderTest,
-                 "owned_folder: what dead owners left goes, but not what they wrote",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    OwnedFolderTest,
+    "owned_folder: folders of dead owners are removed, except for those with files to keep",
+    "[unit][agent]") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t owner = begin([&] {
@@ -162,7 +163,8 @@ TEST_CASE_METHOD(OwnedFolderTest, "owned_folder: without locks, no folder is rem
 }
 
 // The lock's descriptor is close-on-exec.
-TEST_CASE_METHOD(OwnedFolderTest, "owned_folder: a program that the owner has started is no owner",
+TEST_CASE_METHOD(OwnedFolderTest,
+                 "owned_folder: a program that the owner has started does not count as its owner",
                  "[unit][agent]") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);

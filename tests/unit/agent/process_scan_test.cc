@@ -67,7 +67,8 @@ TEST_CASE("process scan: descendants of every depth are found, spared ones are n
   CHECK_FALSE(has(none, family.child));
 }
 
-TEST_CASE("process scan: who can outlive a signal", "[unit][agent]") {
+TEST_CASE("process scan: a process that ignores or blocks a signal can outlive it",
+          "[unit][agent]") {
   for (const bool ignores : {false, true}) {
     if (ignores) ::signal(SIGUSR1, SIG_IGN);
     const Family family;  // Both processes inherit the ignored signals.
@@ -89,13 +90,13 @@ TEST_CASE("process scan: who can outlive a signal", "[unit][agent]") {
   ::signal(SIGUSR1, SIG_DFL);
 }
 
-TEST_CASE("process scan: own children are the direct ones", "[unit][agent]") {
+TEST_CASE("process scan: only direct children are this process's own", "[unit][agent]") {
   const Family family;
   CHECK(own_children()->contains(family.parent));
   CHECK_FALSE(own_children()->contains(family.child));
 }
 
-TEST_CASE("process scan: without a descriptor nobody says that there is no child",
+TEST_CASE("process scan: without a free descriptor it does not claim that there is no child",
           "[unit][agent]") {
   const Family family;
   rlimit before{};
@@ -172,7 +173,7 @@ TEST_CASE("process scan: a job's processes are found by a mark in their environm
   ::waitpid(pid, nullptr, 0);
 }
 
-TEST_CASE("process scan: a session's number that another process has by now is a stranger's",
+TEST_CASE("process scan: a session whose number another process has taken over is not the job's",
           "[unit][agent]") {
   Family family;
   const std::uint64_t start = ticks_since_boot();
@@ -205,7 +206,8 @@ TEST_CASE("process scan: a signal goes to the process that was seen, and to no o
   CHECK(signal_process(child, 0));  // As if its parent had ended since the scan.
 }
 
-TEST_CASE("process scan: what it says of a process is what the kernel says", "[unit][agent]") {
+TEST_CASE("process scan: parent, session and threads of a process are those of the kernel",
+          "[unit][agent]") {
   const Family family;
   const std::vector<Process> all = all_processes();
   const auto seen = std::find_if(all.begin(), all.end(),

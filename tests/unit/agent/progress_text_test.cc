@@ -33,7 +33,8 @@ TEST_CASE("progress_text: the attempts that are left", "[unit][agent]") {
         "[default] Worker group FAILED. 2/3 attempts left; will restart worker group");
 }
 
-TEST_CASE("progress_text: a failure, with the program as it was given", "[unit][agent]") {
+TEST_CASE("progress_text: the line of a failure names the program as it was given",
+          "[unit][agent]") {
   AgentOptions options;
   options.command = {"sh", "-c", "exit 3"};
   AnnounceFailure failure{.rank = {1}, .exit = {.status = 3}};
@@ -44,7 +45,8 @@ TEST_CASE("progress_text: a failure, with the program as it was given", "[unit][
         "failed (exitcode: -11) local_rank: 1 (pid: 77) of binary: sh");
 }
 
-TEST_CASE("progress_text: what will follow", "[unit][agent]") {
+TEST_CASE("progress_text: the lines of a restart and of a stop tell what follows",
+          "[unit][agent]") {
   AgentOptions options;
   options.max_restarts = 3;
   CHECK(restarting_text(options, 3) ==

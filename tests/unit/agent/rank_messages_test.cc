@@ -22,7 +22,7 @@ TEST_CASE("rank messages: read in any order and spacing", "[unit][agent]") {
   CHECK(*ranks == AssignedRanks{{0}, 2, 0, 2});
 }
 
-TEST_CASE("rank messages: what a peer gets wrong is an error", "[unit][agent]") {
+TEST_CASE("rank messages: a peer's malformed message is an error", "[unit][agent]") {
   for (const char* text : {"", "[]", "{}", R"({"role": 1, "rank": 0, "local_world_size": 1})",
                            R"({"role": "r", "rank": -1, "local_world_size": 1})",
                            R"({"role": "r", "rank": 0, "local_world_size": 0})",

@@ -33,7 +33,7 @@ TEST_CASE("ranks: one node of one worker is a world", "[unit][agent]") {
   CHECK(*ranks == std::vector<AssignedRanks>{{{0}, 1, 0, 1}});
 }
 
-TEST_CASE("ranks: what nodes cannot have said truly is an error", "[unit][agent]") {
+TEST_CASE("ranks: impossible group ranks and numbers of workers are errors", "[unit][agent]") {
   CHECK(assign_ranks({}).error() == RanksError::NoNodes);
   CHECK(assign_ranks({{{0}, "a", 1}, {{0}, "a", 1}}).error() == RanksError::NotAPermutation);
   CHECK(assign_ranks({{{1}, "a", 1}}).error() == RanksError::NotAPermutation);

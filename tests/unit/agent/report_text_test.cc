@@ -5,14 +5,15 @@
 namespace muster {
 namespace {
 
-TEST_CASE("report_text: seconds before the epoch are whole, too", "[unit][agent]") {
+TEST_CASE("report_text: times before the epoch are rounded down to whole seconds",
+          "[unit][agent]") {
   CHECK(floor_s(1999) == 1);
   CHECK(floor_s(0) == 0);
   CHECK(floor_s(-1) == -1);
   CHECK(floor_s(-1000) == -1);
 }
 
-TEST_CASE("report_text: a line is as wide as it has characters", "[unit][agent]") {
+TEST_CASE("report_text: a line's width is its number of characters", "[unit][agent]") {
   CHECK(widest_line("") == 0);
   CHECK(widest_line("ab\nabcd\na") == 4);
   CHECK(widest_line("\xc3\xa4\xe2\x82\xac") == 2);
@@ -22,7 +23,8 @@ TEST_CASE("report_text: all lines but the first are indented", "[unit][agent]") 
   CHECK(indented("a\nb\n\nc") == "a\n  b\n  \n  c");
 }
 
-TEST_CASE("report_text: what a worker wrote cannot command the terminal", "[unit][agent]") {
+TEST_CASE("report_text: control characters of a worker's text do not reach the terminal",
+          "[unit][agent]") {
   CHECK(presentable("a\x1b[2J\tb\x7f") == "\na?[2J\tb?");
   CHECK(presentable("10%\r20%\r100%\r\nnext\n") == "\n100%\nnext");
   CHECK(presentable("").empty());

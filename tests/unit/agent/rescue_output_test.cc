@@ -40,7 +40,7 @@ extern "C" pid_t fork() noexcept {
 namespace muster {
 namespace {
 
-TEST_CASE("rescue_output: if no process can be made, the workers' pipes stay open until one can",
+TEST_CASE("rescue_output: the workers' pipes stay open until a process can be made",
           "[unit][agent]") {
   ::signal(SIGPIPE, SIG_IGN);
   const testing::TempFolder folder;

@@ -34,7 +34,7 @@ struct Pair {
   Pair& operator=(const Pair&) = delete;
 };
 
-TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[unit][agent]") {
+TEST_CASE("shim protocol: a command of any size is read as it was packed", "[unit][agent]") {
   WorkerCommand command{"/usr/bin/python3", {"python3", "-u", "", "a b"}, {"A=1", "B="}, {}, {}};
   command.env.push_back("BIG=" + std::string(1 << 20, 'x'));
   command.log_files = {"/logs/0/stdout.log", ""};
@@ -54,7 +54,7 @@ TEST_CASE("shim protocol: a command comes back as it was, whatever its size", "[
   CHECK(env == command.env);
 }
 
-TEST_CASE("shim protocol: a command needs no file where files may not be large", "[unit][agent]") {
+TEST_CASE("shim protocol: a limit of the file size stops only a huge command", "[unit][agent]") {
   WorkerCommand command{"/bin/true", {"true"}, {"BIG=" + std::string(200'000, 'x')}, {3}, {}};
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -76,7 +76,7 @@ TEST_CASE("shim protocol: a command needs no file where files may not be large",
   CHECK_FALSE(none.has_value());
 }
 
-TEST_CASE("shim protocol: the CPUs come back as the kernel's mask", "[unit][agent]") {
+TEST_CASE("shim protocol: the CPUs are read as the kernel's mask", "[unit][agent]") {
   const auto mask = [](std::set<int> cpus) {
     const Result<OwnedFd> fd =
         pack_command({"/bin/true", {"true", "x"}, {"A=1"}, std::move(cpus), {}});
@@ -106,7 +106,7 @@ TEST_CASE("shim protocol: a mask that claims more than the file holds is refused
   }
 }
 
-TEST_CASE("shim protocol: a file that is no command is refused", "[unit][agent]") {
+TEST_CASE("shim protocol: a file without a whole command is refused", "[unit][agent]") {
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   CHECK_FALSE(read_command(null));
   ::close(null);
@@ -132,7 +132,8 @@ TEST_CASE("shim protocol: requests carry descriptors, close-on-exec", "[unit][ag
   CHECK((::fcntl(received->fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", "[unit][agent]") {
+TEST_CASE("shim protocol: an empty socket, its end and a malformed message are different errors",
+          "[unit][agent]") {
   Pair pair;
   CHECK(receive_message<ShimRequest>(pair.shim).error().value() == EAGAIN);
   REQUIRE(::send(pair.agent, "x", 1, 0) == 1);
@@ -142,7 +143,7 @@ TEST_CASE("shim protocol: nothing there, the end, and nonsense are told apart", 
 }
 
 // Unread reports reset the connection: recvmsg() returns ECONNRESET before it returns the request.
-TEST_CASE("shim protocol: the last request of an agent that left reports unread is received",
+TEST_CASE("shim protocol: the last request of an agent arrives although it left reports unread",
           "[unit][agent]") {
   Pair pair;
   REQUIRE_FALSE(send_message(pair.shim, ShimReport{.kind = ShimReport::Kind::Ping}));
@@ -167,8 +168,9 @@ TEST_CASE("shim protocol: reports come back as they were", "[unit][agent]") {
   CHECK(std::memcmp(&received->message, &report, sizeof report) == 0);
 }
 
-TEST_CASE("report queue: signals of one number that wait are one report, in its place",
-          "[unit][agent]") {
+TEST_CASE(
+    "report queue: waiting signals of one number become one report, in the place of the first",
+    "[unit][agent]") {
   const Pair pair;
   ReportQueue queue;
   queue.add_signal(15);

@@ -22,7 +22,8 @@ struct SignalEventsTest {
   Instant now{1h};
 };
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: a lost terminal is one event, twice told",
+TEST_CASE_METHOD(SignalEventsTest,
+                 "signal events: the two SIGHUPs of a lost terminal are one event",
                  "[unit][agent]") {
   CHECK(kernel(kHup, 0s));
   CHECK_FALSE(process(kHup, 1ms));
@@ -30,7 +31,8 @@ TEST_CASE_METHOD(SignalEventsTest, "signal events: a lost terminal is one event,
   CHECK(events.count() == 1);
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: a shell that ends late hangs up no second time",
+TEST_CASE_METHOD(SignalEventsTest,
+                 "signal events: the SIGHUP of a shell that ends late is no second event",
                  "[unit][agent]") {
   SECTION("the shell's SIGHUP comes first") {
     CHECK(process(kHup, 0s));
@@ -44,13 +46,14 @@ TEST_CASE_METHOD(SignalEventsTest, "signal events: a shell that ends late hangs 
   CHECK(events.count() == 2);
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: who sends SIGHUP again a second later means it",
+TEST_CASE_METHOD(SignalEventsTest, "signal events: a SIGHUP a second later is a second event",
                  "[unit][agent]") {
   CHECK(process(kHup, 0s));
   CHECK(process(kHup, 1s));
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: a key pressed twice is two, however quickly",
+TEST_CASE_METHOD(SignalEventsTest,
+                 "signal events: a key that is pressed twice quickly makes two events",
                  "[unit][agent]") {
   CHECK(kernel(kInt, 0s));
   CHECK(kernel(kInt, 150ms));
@@ -58,7 +61,8 @@ TEST_CASE_METHOD(SignalEventsTest, "signal events: a key pressed twice is two, h
   CHECK(events.count() == 3);
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: a wrapper that passes a key on adds nothing",
+TEST_CASE_METHOD(SignalEventsTest,
+                 "signal events: a wrapper that passes on a key's signal adds no event",
                  "[unit][agent]") {
   CHECK(kernel(kInt, 0s));
   CHECK_FALSE(process(kInt, 1ms));
@@ -67,13 +71,14 @@ TEST_CASE_METHOD(SignalEventsTest, "signal events: a wrapper that passes a key o
   CHECK(events.count() == 2);
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: the wrapper may be faster than the terminal",
+TEST_CASE_METHOD(SignalEventsTest,
+                 "signal events: a wrapper's signal before the terminal's adds no event",
                  "[unit][agent]") {
   CHECK(process(kInt, 0s));
   CHECK_FALSE(kernel(kInt, 1ms));
 }
 
-TEST_CASE_METHOD(SignalEventsTest, "signal events: after a second it is another wish",
+TEST_CASE_METHOD(SignalEventsTest, "signal events: a signal after a second is another event",
                  "[unit][agent]") {
   CHECK(process(kTerm, 0s));
   CHECK_FALSE(process(kTerm, SignalEvents::kEventWindow - 1ms));

@@ -122,7 +122,7 @@ TEST_CASE("spawn: the worker leads its own session, with no signal blocked or ig
   ::signal(SIGPIPE, SIG_DFL);
 }
 
-TEST_CASE("spawn: the worker may run only where it is told, and we everywhere still",
+TEST_CASE("spawn: the worker has the CPUs that it is given, and muster keeps all of its own",
           "[unit][agent]") {
   cpu_set_t ours;
   REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
@@ -143,7 +143,7 @@ TEST_CASE("spawn: the worker may run only where it is told, and we everywhere st
   CHECK(CPU_EQUAL(&ours, &after));
 }
 
-TEST_CASE("spawn: the worker's limit of open files is the one that it is given", "[unit][agent]") {
+TEST_CASE("spawn: the worker has the limit of open files that it is given", "[unit][agent]") {
   rlimit ours{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &ours) == 0);
   const rlimit theirs{.rlim_cur = 37, .rlim_max = ours.rlim_max};
@@ -157,7 +157,7 @@ TEST_CASE("spawn: the worker's limit of open files is the one that it is given",
   CHECK(after.rlim_cur == ours.rlim_cur);
 }
 
-TEST_CASE("spawn: CPUs that there are not are an error with its step", "[unit][agent]") {
+TEST_CASE("spawn: CPUs that do not exist are an error that names its step", "[unit][agent]") {
   const unsigned long none = 0;
   Command command({"/bin/true"});
   command.options.cpu_mask = std::as_bytes(std::span(&none, 1));
@@ -166,7 +166,8 @@ TEST_CASE("spawn: CPUs that there are not are an error with its step", "[unit][a
   CHECK(std::string(to_string(child.step)) == "sched_setaffinity");
 }
 
-TEST_CASE("spawn: what was blocked or ignored for us is so for the worker", "[unit][agent]") {
+TEST_CASE("spawn: signals that muster inherited blocked or ignored are so in the worker",
+          "[unit][agent]") {
   // Runs awk, not a shell: dash unblocks all signals when it begins. SIGUSR1 is bit 9, SIGHUP bit
   // 0.
   Command command({"/usr/bin/awk",
@@ -180,7 +181,7 @@ TEST_CASE("spawn: what was blocked or ignored for us is so for the worker", "[un
   CHECK(end_of(child).si_status == 0);
 }
 
-TEST_CASE("spawn: streams go where they are told, and nothing else is inherited", "[unit][agent]") {
+TEST_CASE("spawn: the worker inherits its streams and no other descriptor", "[unit][agent]") {
   std::array<int, 2> ends{};
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   Command command({"/bin/sh", "-c", "ls /proc/self/fd; echo err >&2"});
@@ -197,7 +198,7 @@ TEST_CASE("spawn: streams go where they are told, and nothing else is inherited"
   CHECK(text.substr(0, bytes) == "0\n1\n2\n3\nerr\n");  // ls has opened 3 itself.
 }
 
-TEST_CASE("spawn: what is not reset by name is the default one anyway", "[unit][agent]") {
+TEST_CASE("spawn: resetting the signals that are not default is enough", "[unit][agent]") {
   ::signal(SIGUSR2, SIG_IGN);
   const sigset_t not_default = signals_not_default();
   CHECK(::sigismember(&not_default, SIGUSR2) == 1);
@@ -235,7 +236,7 @@ TEST_CASE("spawn: a start that is not waited for says why it failed", "[unit][ag
   CHECK(end_of({.pid = child.pid, .pidfd = child.pidfd.release()}).si_status == 127);
 }
 
-TEST_CASE("spawn: what fails in the child leaves the parent's errno alone", "[unit][agent]") {
+TEST_CASE("spawn: a failure in the child does not change the parent's errno", "[unit][agent]") {
   // The child shares this process's memory. If it used calls of the C library, they would write
   // errno.
   for (int turn = 0; turn < 50; ++turn) {
@@ -280,7 +281,8 @@ TEST_CASE("spawn: children that start at the same time have their own programs a
   }
 }
 
-TEST_CASE("spawn: what its command was stays until the program runs", "[unit][agent]") {
+TEST_CASE("spawn: the owner of the command's memory lives until the program runs",
+          "[unit][agent]") {
   std::weak_ptr<const void> seen;
   {
     Command command({"/bin/true"});

@@ -59,7 +59,7 @@ boost::asio::awaitable<void> collect(StackFiles& files, std::string dir) {
   co_await files.close();
 }
 
-TEST_CASE("stack_files: storage that hangs holds one thread, however often stacks are asked for",
+TEST_CASE("stack_files: storage that hangs blocks only one thread, also after many requests",
           "[unit][agent]") {
   const testing::TempFolder folder;
   boost::asio::io_context io{1};

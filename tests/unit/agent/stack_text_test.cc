@@ -43,7 +43,7 @@ TEST_CASE("stack_text: native frames are not lines of Python", "[unit][hang]") {
   CHECK(to_text(*line) == "stuck (/home/a/w.py:3)");
 }
 
-TEST_CASE("stack_text: inside torch.distributed it waits for others", "[unit][hang]") {
+TEST_CASE("stack_text: a thread inside torch.distributed waits for others", "[unit][hang]") {
   const auto line = current_line(R"dump(Thread 1 (idle): "MainThread"
     barrier (/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:5129)
     wrapper (/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:83)
@@ -69,7 +69,8 @@ TEST_CASE("stack_text: a thread without a name, library frames only, and no thre
   CHECK_FALSE(current_line("Thread 1\n    f (a.py:)\n    (a.py:1\n    )\n"));
 }
 
-TEST_CASE("stack_text: what tools say when they may not", "[unit][hang]") {
+TEST_CASE("stack_text: the tools' words for a missing permission and for no Python are known",
+          "[unit][hang]") {
   CHECK(stack_refusal("Permission Denied: Try running again with elevated permissions by going") ==
         StackRefusal::NoPermission);
   CHECK(stack_refusal("Could not attach to process. ptrace: Operation not permitted.") ==
@@ -84,7 +85,7 @@ HangSuspect suspect(int rank, Duration idle, const char* own, bool waits = false
           CurrentLine{.innermost = own, .own = own, .waits_for_others = waits}};
 }
 
-TEST_CASE("stack_text: the one to blame", "[unit][hang]") {
+TEST_CASE("stack_text: the main suspect among hung workers", "[unit][hang]") {
   SECTION("does not wait for others") {
     CHECK(main_suspect({suspect(0, 40s, "a", true), suspect(1, 10s, "b")}) == 1);
   }

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kStat =
     "71 (a) S (b) T 7 71 70 0 -1 4194304 1 0 0 0 250 50 30 20 20 0 1 0 987654 8192 300\n";
 
-TEST_CASE("stat text: the fields follow the name, whatever is in it", "[unit][agent]") {
+TEST_CASE("stat text: the fields are found behind any name", "[unit][agent]") {
   CHECK(start_in(kStat) == 987654);
   const StatText stat = parse_stat(kStat);
   CHECK(stat.state == 'T');
@@ -16,7 +16,7 @@ TEST_CASE("stat text: the fields follow the name, whatever is in it", "[unit][ag
   CHECK(stat.children_ticks == 50);
 }
 
-TEST_CASE("stat text: other texts say nothing", "[unit][agent]") {
+TEST_CASE("stat text: other texts give no fields", "[unit][agent]") {
   for (const char* text :
        {"", ")", "71 (a", "71 (a) S", "71 (a) S x", "71 (a) S 1 2 3 4 5 6 7 8"}) {
     CHECK_FALSE(start_in(text));

@@ -13,7 +13,7 @@ TEST_CASE("stop_lines: each process is named, with the signal", "[unit][agent]")
   CHECK(lines.line_for_signal(12, SIGTERM, 2) == "Sending process 12 closing signal SIGTERM");
 }
 
-TEST_CASE("stop_lines: a kill says what did not help", "[unit][agent]") {
+TEST_CASE("stop_lines: the line of a kill names the signal that did not help", "[unit][agent]") {
   StopLines lines;
   lines.line_for_signal(11, SIGINT, 1);
   lines.begin_stop();

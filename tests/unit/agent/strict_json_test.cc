@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-TEST_CASE("strict_json: what is JSON stays as it is", "[unit][agent]") {
+TEST_CASE("strict_json: valid JSON is not changed", "[unit][agent]") {
   for (const char* text :
        {"", "{}", R"({"a": [1, -2.5e3, true, null], "b": "x\"\\NaN"})", R"("😀 é -Infinity \u00e9")",
         "no JSON", R"("\)", R"("\u12)", R"("\ud83d\ude00")", "[1.2.3, 5ee]", "-"})
@@ -17,7 +17,7 @@ TEST_CASE("strict_json: numbers that JSON does not have become null", "[unit][ag
         R"({"NaN": null, "b": [null,null], "c": null, "d": null})");
 }
 
-TEST_CASE("strict_json: half a character becomes the replacement character", "[unit][agent]") {
+TEST_CASE("strict_json: half a surrogate pair becomes the replacement character", "[unit][agent]") {
   CHECK(strict_json(R"("caf\udce9")") == R"("caf\ufffd")");
   CHECK(strict_json(R"("\ud83d\ud83d\ude00\ude00")") == R"("\ufffd\ud83d\ude00\ufffd")");
   CHECK(strict_json(R"("\ud83d)") == R"("\ufffd)");

@@ -32,7 +32,7 @@ TEST_CASE("string_template: names are replaced as Python replaces them", "[unit]
   }
 }
 
-TEST_CASE("string_template: what is no known name stays as it is", "[unit][agent]") {
+TEST_CASE("string_template: unknown names are left as they are", "[unit][agent]") {
   for (const char* text : {"$",
                            "a$",
                            "$ ",

@@ -65,7 +65,8 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a su
 }
 
 // --log-on-full=fail
-TEST_CASE_METHOD(SupervisorTest, "supervisor: after a stop of muster's own a signal is the first",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a signal after a stop by muster itself counts as the first one",
                  "[unit][agent]") {
   run();
   CHECK(last<SignalWorkers>(happens(SignalArrived{.number = kTerm, .is_own = true})).number ==
@@ -102,7 +103,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure with no restart left end
   CHECK(end(false).why == Finish::Why::WorkerFailed);
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: who does not end in time is killed",
+TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that do not end in time are killed",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{1}, kBad});
@@ -112,22 +113,23 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: who does not end in time is killed
   CHECK_FALSE(supervisor.next_deadline());
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: time in which the machine stood still ends no worker",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a pause of the machine does not use up a worker's time to end",
                  "[unit][agent]") {
   run();
-  SECTION("that has its time for an end in order") {
+  SECTION("after a failure, in the shutdown timeout") {
     happens(WorkerEnded{LocalRank{1}, kBad});
     CHECK(after(1h, TimePassed{}).empty());  // The worker stood still as well.
     REQUIRE(supervisor.next_deadline() == now + 30s);
     only<KillEverything>(after(30s, TimePassed{}));
   }
-  SECTION("that has its time for its last words") {
+  SECTION("after SIGABRT to a hanging worker") {
     happens(WorkerHung{LocalRank{0}});
     CHECK(after(1h, TimePassed{}).empty());
     REQUIRE(supervisor.next_deadline() == now + 10s);
     CHECK(only<EndWorker>(after(10s, TimePassed{})).number == 9);
   }
-  SECTION("and a timer that is a little late is none") {
+  SECTION("a timer that is 1 s late is no pause") {
     happens(WorkerEnded{LocalRank{1}, kBad});
     only<KillEverything>(after(31s, TimePassed{}));
   }
@@ -151,7 +153,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a stop does not wait for a start t
     only<SignalWorkers>(happens(RestartOrdered{}));
     CHECK(happens(WorkerEnded{LocalRank{0}, kBad}).empty());
   }
-  SECTION("but a success does") {
+  SECTION("but success waits for it") {
     CHECK(happens(WorkerEnded{LocalRank{0}, kGood}).empty());
     CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
     only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kGood}));
@@ -202,7 +204,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal during a restart's stop c
 }
 
 TEST_CASE_METHOD(SupervisorTest,
-                 "supervisor: a signal after the work is done ends the wait for others",
+                 "supervisor: a signal while the last processes end stops the wait for other nodes",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{0}, kGood});
@@ -257,11 +259,11 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hanging worker that survives SIG
   REQUIRE(supervisor.next_deadline() == now + 10s);
   CHECK(after(9s, TimePassed{}).empty());
   CHECK(only<EndWorker>(after(1s, TimePassed{})).number == 9);
-  SECTION("and then it is a failure like any other") {
+  SECTION("the kill makes it a failure like any other") {
     happens(WorkerEnded{LocalRank{0}, {.killed = true, .status = 9}});
     CHECK(supervisor.state() == Supervisor::State::Stopping);
   }
-  SECTION("and if that does not help either, the job ends") {
+  SECTION("if the kill does not help either, the job ends") {
     only<KillEverything>(after(10s, TimePassed{}));
     const Finish finish = end(false, {.complete = false});
     CHECK(finish.why == Finish::Why::WorkerFailed);
@@ -269,7 +271,8 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hanging worker that survives SIG
   }
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a hang that is over when it is told changes nothing",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a report of a hang has no effect when the worker has ended",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{0}, kGood});
@@ -280,8 +283,10 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a hang that is over when it is tol
   CHECK_FALSE(supervisor.next_deadline());
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs nothing here",
-                 "[unit][agent]") {
+TEST_CASE_METHOD(
+    SupervisorTest,
+    "supervisor: a restart that the rendezvous orders costs none of this node's restarts",
+    "[unit][agent]") {
   SECTION("while the workers run") {
     run();
     CHECK(only<SignalWorkers>(happens(RestartOrdered{})).number == kTerm);
@@ -300,24 +305,25 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a restart that is ordered costs no
   CHECK(only<StartWorkers>(happens(RendezvousCompleted{})).restart_count == 0);
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: the job's count decides where there is one",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: the job's count of restarts decides where there is one",
                  "[unit][agent]") {
   // More than max_restarts of this node: the other nodes' --max-restarts was checked at their join.
   CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 7})).restart_count == 7);
   happens(WorkerStarted{LocalRank{0}});
   happens(WorkerStarted{LocalRank{1}});
   last<SignalWorkers>(happens(WorkerEnded{LocalRank{1}, kBad}));
-  SECTION("it goes on") {
+  SECTION("the job goes on") {
     only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
     only<JoinRendezvous>(happens(EverythingGone{}));
     CHECK(only<StartWorkers>(happens(RendezvousCompleted{.job_restarts = 8})).restart_count == 8);
   }
-  SECTION("it is over, and the failure here is what is reported") {
+  SECTION("the job is over, and this node's failure is reported") {
     CHECK(happens(JobEnded{.succeeded = false, .reason = "node a failed"}).empty());
     only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
     CHECK(only<Finish>(happens(EverythingGone{})).why == Finish::Why::WorkerFailed);
   }
-  SECTION("it is over, as is known when everything here is gone") {
+  SECTION("the job is over, which the node learns after its workers' end") {
     only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kBad}));
     only<JoinRendezvous>(happens(EverythingGone{}));
     const SupervisorActions actions = happens(JobEnded{.succeeded = false, .reason = "b failed"});
@@ -325,7 +331,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: the job's count decides where ther
   }
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed elsewhere is over here",
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed on another node ends on this node",
                  "[unit][agent]") {
   const JobEnded failed{.succeeded = false, .reason = "node b: rank 3 exited with 1"};
   SECTION("while the workers run") {
@@ -371,7 +377,8 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: no round follows the end of the jo
   }
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: nobody is kept by others that take their time",
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a signal ends the wait for other nodes that are still at work",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{0}, kGood});
@@ -382,7 +389,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: nobody is kept by others that take
   CHECK(only<Finish>(actions).signal == kTerm);
 }
 
-TEST_CASE_METHOD(SupervisorTest, "supervisor: a failure stays the cause, whatever comes later",
+TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal does not replace a failure as the cause",
                  "[unit][agent]") {
   run();
   happens(WorkerEnded{LocalRank{0}, kBad});

@@ -50,7 +50,7 @@ TEST_CASE("tail_ring: before it is full it holds everything", "[unit][agent]") {
   CHECK(ring.lines({9, 100}) == "cd\n123");
 }
 
-TEST_CASE("tail_ring: more than it holds at once leaves the end", "[unit][agent]") {
+TEST_CASE("tail_ring: a piece longer than the ring leaves its end", "[unit][agent]") {
   TailRing ring(4);
   ring.append("abcdefgh");
   CHECK(ring.text() == "efgh");
@@ -58,7 +58,7 @@ TEST_CASE("tail_ring: more than it holds at once leaves the end", "[unit][agent]
   CHECK(ring.text() == "efgh");
 }
 
-TEST_CASE("tail_ring: it agrees with a plain string, however it is fed", "[unit][agent]") {
+TEST_CASE("tail_ring: random pieces leave the same end as in a plain string", "[unit][agent]") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);
     testing::Prng prng(seed);

@@ -30,7 +30,7 @@ TEST_CASE("timer_table: a line of torch's client", "[unit][timer]") {
   CHECK_FALSE(off->expires_at_s);
 }
 
-TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
+TEST_CASE("timer_table: lines that are no timers are refused with a reason", "[unit][timer]") {
   CHECK(line_defect("hello") == "it is no object of JSON");
   CHECK(line_defect("") == "it is no object of JSON");
   CHECK(line_defect("1") == "it is no object of JSON");
@@ -50,7 +50,7 @@ TEST_CASE("timer_table: lines that are none, and why", "[unit][timer]") {
   CHECK(line_defect(std::string(kMaxTimerLineBytes + 1, 'x')) == "it is too long");
 }
 
-TEST_CASE("timer_table: bytes become lines, however they come", "[unit][timer]") {
+TEST_CASE("timer_table: bytes in any pieces become lines", "[unit][timer]") {
   TimerLines lines;
   CHECK(lines.feed("on").empty());
   CHECK(lines.feed("e\ntwo\n\nthr") == std::vector<std::string>{"one", "two"});
@@ -94,7 +94,7 @@ struct TimerTableTest {
   }
 };
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: a timer that is not called off runs out",
+TEST_CASE_METHOD(TimerTableTest, "timer_table: a timer that is not cancelled runs out",
                  "[unit][timer]") {
   CHECK_FALSE(table.next_deadline());
   CHECK(set(1, "a", 2.5));
@@ -106,7 +106,8 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: a timer that is not called off ru
   CHECK_FALSE(table.next_deadline());
 }
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: one that is called off does not", "[unit][timer]") {
+TEST_CASE_METHOD(TimerTableTest, "timer_table: a cancelled timer does not run out",
+                 "[unit][timer]") {
   set(1, "a", 1);
   set(1, "b", 2);
   set(2, "a", 3);
@@ -115,7 +116,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: one that is called off does not",
   CHECK(expire(now + 10s) == std::vector<ExpiredTimer>{{1, "b", 9}, {2, "a", 9}});
 }
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: the same scope again is the same timer, later",
+TEST_CASE_METHOD(TimerTableTest, "timer_table: setting a scope again moves its timer",
                  "[unit][timer]") {
   set(1, "a", 1);
   set(1, "a", 5);
@@ -147,7 +148,7 @@ TEST_CASE_METHOD(TimerTableTest,
   CHECK(expire(now + 5s) == std::vector<ExpiredTimer>{{1, "says nothing", 0}});
 }
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: odd times are the past or far ahead",
+TEST_CASE_METHOD(TimerTableTest, "timer_table: extreme times are in the past or never come",
                  "[unit][timer]") {
   set(1, "long ago", -1e12);
   CHECK(table.expire(now).size() == 1);
@@ -169,7 +170,8 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: a process is forgotten with its t
   CHECK_FALSE(table.next_deadline());
 }
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: there is a limit, and old timers can still change",
+TEST_CASE_METHOD(TimerTableTest,
+                 "timer_table: at the limit no timer is added, and old ones can change",
                  "[unit][timer]") {
   for (std::size_t i = 0; i < kMaxTimers; ++i)
     REQUIRE(set(1, std::to_string(i), 10));
@@ -179,7 +181,7 @@ TEST_CASE_METHOD(TimerTableTest, "timer_table: there is a limit, and old timers 
   CHECK(set(1, "one more", 10));
 }
 
-TEST_CASE_METHOD(TimerTableTest, "timer_table: room is made once in a check interval",
+TEST_CASE_METHOD(TimerTableTest, "timer_table: room is made at most once in a check interval",
                  "[unit][timer]") {
   CHECK(table.may_make_room(now));
   CHECK_FALSE(table.may_make_room(now));

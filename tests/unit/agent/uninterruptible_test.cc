@@ -52,7 +52,8 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: a worker that stays in D
   CHECK(stuck->stuck == 10s);
 }
 
-TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: one that left D starts anew",
+TEST_CASE_METHOD(UninterruptibleTest,
+                 "uninterruptible: the time of a worker that left D begins anew",
                  "[unit][uninterruptible]") {
   a = 'D';
   CHECK_FALSE(after(0s));
@@ -65,7 +66,8 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: one that left D starts a
   CHECK(after(1s));
 }
 
-TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: of several the longest",
+TEST_CASE_METHOD(UninterruptibleTest,
+                 "uninterruptible: of several workers in D the longest is named",
                  "[unit][uninterruptible]") {
   b = 'D';
   after(0s);
@@ -77,7 +79,7 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: of several the longest",
   CHECK(stuck->stuck == 25s);
 }
 
-TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: what was seen before reset is of others",
+TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: reset forgets the time in D",
                  "[unit][uninterruptible]") {
   a = 'D';
   after(8s);
@@ -85,7 +87,8 @@ TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: what was seen before res
   CHECK_FALSE(after(8s));
 }
 
-TEST_CASE_METHOD(UninterruptibleTest, "uninterruptible: time in which nobody looked is not waiting",
+TEST_CASE_METHOD(UninterruptibleTest,
+                 "uninterruptible: a gap between two checks counts as two intervals at most",
                  "[unit][uninterruptible]") {
   a = 'D';
   CHECK_FALSE(after(0s));

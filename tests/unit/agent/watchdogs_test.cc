@@ -58,7 +58,7 @@ struct Child {
   pid_t pid;
 };
 
-TEST_CASE("timer_fifo: only where it is asked for", "[unit][timer]") {
+TEST_CASE("timer_fifo: there is none unless the environment asks for it", "[unit][timer]") {
   for (Environment environment : {Environment{},
                                   {"TORCHELASTIC_ENABLE_FILE_TIMER=0"},
                                   {"TORCHELASTIC_TIMER_FILE=/nowhere/x"}}) {
@@ -68,7 +68,7 @@ TEST_CASE("timer_fifo: only where it is asked for", "[unit][timer]") {
   }
 }
 
-TEST_CASE("timer_fifo: a place of its own is told to the workers", "[unit][timer]") {
+TEST_CASE("timer_fifo: the workers get the path that muster has chosen", "[unit][timer]") {
   const testing::TempFolder place;
   Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + place.dir.string(),
                           "TORCHELASTIC_TIMER_FILE="};
@@ -95,7 +95,7 @@ struct TimerFifoTest {
   }
 };
 
-TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, a file of somebody's is not",
+TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, and a user's file is not",
                  "[unit][timer]") {
   TimerFifo first = chosen();
   REQUIRE_FALSE(first.create());
@@ -112,7 +112,8 @@ TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, a file of 
   CHECK(fs::file_size(path) == 8);
 }
 
-TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: who did not make it removes it when nobody reads it",
+TEST_CASE_METHOD(TimerFifoTest,
+                 "timer_fifo: the front removes the agent's pipe when it has no reader",
                  "[unit][timer]") {
   const TimerFifo fronts = chosen();
   fronts.remove_unread();  // The agent was killed before it created the pipe.
@@ -184,7 +185,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: a worker whose timer runs out is ki
   CHECK(other.death() == 0);
 }
 
-TEST_CASE_METHOD(FileTimerTest, "file_timer: what was called off in time kills nobody",
+TEST_CASE_METHOD(FileTimerTest, "file_timer: a timer that is cancelled in time kills no worker",
                  "[unit][timer]") {
   const Child worker(true);
   const Child last(true);
@@ -200,7 +201,7 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: what was called off in time kills n
   CHECK(worker.death() == 0);
 }
 
-TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks for it",
+TEST_CASE_METHOD(FileTimerTest, "file_timer: a process that is no worker is not killed",
                  "[unit][timer]") {
   const Child worker(true);
   const Child stranger(true);
@@ -218,7 +219,8 @@ TEST_CASE_METHOD(FileTimerTest, "file_timer: nobody else is killed, whoever asks
   CHECK(stranger.death() == 0);
 }
 
-TEST_CASE_METHOD(FileTimerTest, "file_timer: it may run out before the worker's start is told",
+TEST_CASE_METHOD(FileTimerTest,
+                 "file_timer: a timer may run out before the worker's start is reported",
                  "[unit][timer]") {
   const Child early(true);
   const Child known(true);
@@ -299,7 +301,7 @@ TEST_CASE_METHOD(StateWatchTest, "watchdogs: a worker in D is reported once, ano
   CHECK(stuck.size() == 1);
 }
 
-TEST_CASE_METHOD(StateWatchTest, "watchdogs: the watch outlives a stuck worker's success",
+TEST_CASE_METHOD(StateWatchTest, "watchdogs: the watch goes on after a stuck worker has succeeded",
                  "[unit][uninterruptible]") {
   watch("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.15");
   REQUIRE(stuck.size() == 1);
@@ -317,13 +319,15 @@ TEST_CASE_METHOD(StateWatchTest, "watchdogs: the watch outlives a stuck worker's
   CHECK(stuck[2] != stuck[1]);
 }
 
-TEST_CASE_METHOD(StateWatchTest, "watchdogs: nobody looks for D unless the environment asks",
+TEST_CASE_METHOD(StateWatchTest,
+                 "watchdogs: workers in D are not looked for unless the environment asks",
                  "[unit][uninterruptible]") {
   watch(GENERATE("B=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=x"));
   CHECK(stuck.empty());
 }
 
-TEST_CASE_METHOD(FileTimerTest, "watchdogs: what the agent hears of a worker whose timer ran out",
+TEST_CASE_METHOD(FileTimerTest,
+                 "watchdogs: the agent gets the reason of a worker whose timer ran out",
                  "[unit][timer]") {
   timers.reset();  // The pipe has one reader, and the table one observer.
   workers = {};

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("watched wait: its length is the time in which somebody looked", "[unit][agent]") {
+TEST_CASE("watched wait: its length is the time between its checks", "[unit][agent]") {
   Instant now{1h};
   WatchedWait wait(now);
   CHECK(wait.advance(now) == 0s);

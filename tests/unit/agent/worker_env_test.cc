@@ -57,7 +57,7 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in's changes are the last wo
   CHECK(variables.at("MUSTER_JOB") == "token7");
 }
 
-TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in is told what torchrun tells it",
+TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in gets the same variables as from torchrun",
                  "[unit][agent]") {
   inherited = {"HOME=/root", "OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
                "MUSTER_JOB=outer"};
@@ -84,7 +84,8 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a plug-in is told what torchrun tel
                                                         {"OMP_NUM_THREADS", "4"}});
 }
 
-TEST_CASE_METHOD(WorkerEnvTest, "worker_env: everything that torchrun sets, and two more",
+TEST_CASE_METHOD(WorkerEnvTest,
+                 "worker_env: the worker gets all variables of torchrun, and two more",
                  "[unit][agent]") {
   CHECK(variables() == std::map<std::string, std::string>{
                            {"LOCAL_RANK", "1"},
@@ -129,7 +130,8 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: the rest is inherited, in order and
   CHECK(entries() == env);  // The result does not change.
 }
 
-TEST_CASE_METHOD(WorkerEnvTest, "worker_env: of a name given twice the first counts, as in getenv",
+TEST_CASE_METHOD(WorkerEnvTest,
+                 "worker_env: the first of two entries of one name counts, as in getenv",
                  "[unit][agent]") {
   inherited = {"X=first", "X=second", "no equals sign", "=no name", ""};
   const auto env = variables();
@@ -161,7 +163,8 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: switches of torchelastic that are t
   CHECK(variables().at("PET_NNODES") == "2");
 }
 
-TEST_CASE_METHOD(WorkerEnvTest, "worker_env: no log directory and no agent's store are said so",
+TEST_CASE_METHOD(WorkerEnvTest,
+                 "worker_env: the variables show a missing log directory and agent's store",
                  "[unit][agent]") {
   worker.error_file.clear();
   round.use_agent_store = false;

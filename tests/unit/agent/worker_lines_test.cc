@@ -26,7 +26,7 @@ std::string why_closed(std::string_view bytes) {
 constexpr std::string_view kHello = "{\"type\":\"hello\",\"local_rank\":1}\n";
 const LocalRank kOne{1};
 
-TEST_CASE("worker lines: what a worker says", "[unit][worker_channel]") {
+TEST_CASE("worker lines: the messages of a worker", "[unit][worker_channel]") {
   WorkerLines lines(2);
   CHECK_FALSE(lines.rank());
   CHECK(all_of(lines, kHello).empty());
@@ -55,7 +55,7 @@ TEST_CASE("worker lines: where the bytes are cut does not matter", "[unit][worke
   }
 }
 
-TEST_CASE("worker lines: what closes the connection", "[unit][worker_channel]") {
+TEST_CASE("worker lines: the messages that close the connection", "[unit][worker_channel]") {
   const std::string hello(kHello);
   CHECK(why_closed("hello\n") == "a line is no JSON object with a type");
   CHECK(why_closed("\n") == "a line is no JSON object with a type");
@@ -70,7 +70,7 @@ TEST_CASE("worker lines: what closes the connection", "[unit][worker_channel]") 
           bad_hello);
 }
 
-TEST_CASE("worker lines: after what closes the connection nothing is taken",
+TEST_CASE("worker lines: no message is read after one that closes the connection",
           "[unit][worker_channel]") {
   WorkerLines lines(2);
   CHECK(all_of(lines, std::string(kHello) + "no\n{\"type\":\"progress\"}\n").empty());
@@ -78,7 +78,7 @@ TEST_CASE("worker lines: after what closes the connection nothing is taken",
   CHECK_FALSE(lines.error().empty());
 }
 
-TEST_CASE("worker lines: what a later version says is skipped", "[unit][worker_channel]") {
+TEST_CASE("worker lines: messages of a later version are skipped", "[unit][worker_channel]") {
   WorkerLines lines(2);
   const auto said = all_of(lines, "{\"type\":\"news\"}\n" + std::string(kHello) +
                                       "{\"type\":\"progress\",\"step\":18446744073709551615}\n"

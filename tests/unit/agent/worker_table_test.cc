@@ -27,7 +27,8 @@ struct Notes : WorkerObserver {
   std::vector<std::string> lines;
 };
 
-TEST_CASE("worker table: observers are told what it has just become", "[unit][worker_table]") {
+TEST_CASE("worker table: observers see the table as it is after the change",
+          "[unit][worker_table]") {
   WorkerTable table;
   Notes notes(table, "a");
   table.observe(notes);
@@ -44,7 +45,8 @@ TEST_CASE("worker table: observers are told what it has just become", "[unit][wo
                                                 "a: ended 101 with 3, 1 run"});
 }
 
-TEST_CASE("worker table: who never ran has not ended", "[unit][worker_table]") {
+TEST_CASE("worker table: the end of a worker that did not run is not reported",
+          "[unit][worker_table]") {
   WorkerTable table;
   Notes notes(table, "a");
   table.observe(notes);
@@ -55,7 +57,7 @@ TEST_CASE("worker table: who never ran has not ended", "[unit][worker_table]") {
   CHECK(notes.lines.size() == 2);
 }
 
-TEST_CASE("worker table: a new attempt begins with nobody", "[unit][worker_table]") {
+TEST_CASE("worker table: a new attempt begins without workers", "[unit][worker_table]") {
   WorkerTable table;
   table.started(LocalRank{0}, 100);
   Notes notes(table, "late");

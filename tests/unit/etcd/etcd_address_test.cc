@@ -29,7 +29,8 @@ TEST_CASE("etcd address: a user", "[unit][etcd]") {
   CHECK(address->members == std::vector<EtcdMember>{{"a", 2379}, {"b", 1}});
 }
 
-TEST_CASE("etcd address: what is none is refused with what to write", "[unit][etcd]") {
+TEST_CASE("etcd address: a wrong one is refused, and the error tells what to write",
+          "[unit][etcd]") {
   for (const char* text :
        {"h:2379", "http://h:2379", "etcd://", "etcd:///p", "etcd://h:0", "etcd://h:65536",
         "etcd://h:x", "etcd://h,,i", "etcd://h/p q", "etcd://::1/p", "etcd://[x]:1", "etcd://.:1"})

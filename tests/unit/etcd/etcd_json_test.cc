@@ -63,7 +63,7 @@ TEST_CASE("etcd json: a user and its token", "[unit][etcd]") {
       {.code = 3, .text = "etcdserver: authentication failed, invalid user ID or password"}));
 }
 
-TEST_CASE("etcd json: a refusal that may pass", "[unit][etcd]") {
+TEST_CASE("etcd json: a refusal after which a new try may succeed", "[unit][etcd]") {
   CHECK(may_pass({.code = 0, .text = "<html>"}));
   CHECK(may_pass({.code = 2, .text = "rpc error: code = Unknown"}));
   CHECK(may_pass({.code = 8, .text = "etcdserver: too many requests"}));
@@ -87,7 +87,7 @@ TEST_CASE("etcd json: a watch", "[unit][etcd]") {
       "etcdserver: no leader");
 }
 
-TEST_CASE("etcd json: what etcd would not write is an error, not a crash", "[unit][etcd]") {
+TEST_CASE("etcd json: malformed answers are errors, not crashes", "[unit][etcd]") {
   for (const char* text : {"", "{", "[]", "null", "7", R"({"header":7})",
                            R"({"header":{"revision":"x"}})", R"({"header":{"revision":1.5}})"}) {
     CHECK_FALSE(decode_txn(text).has_value());

@@ -34,7 +34,7 @@ struct LoginFixture {
 
 using Catch::Contains;
 
-TEST_CASE_METHOD(LoginFixture, "etcd login: nobody asked for one", "[unit][etcd]") {
+TEST_CASE_METHOD(LoginFixture, "etcd login: without a user there is none", "[unit][etcd]") {
   CHECK(login("") == "|");
   ::setenv("ETCDCTL_PASSWORD", "p", 1);
   CHECK(login("") == "|");
@@ -49,7 +49,7 @@ TEST_CASE_METHOD(LoginFixture, "etcd login: the variables of etcd's own tools", 
   CHECK(login("other") == "other|r");
 }
 
-TEST_CASE_METHOD(LoginFixture, "etcd login: a file is stronger", "[unit][etcd]") {
+TEST_CASE_METHOD(LoginFixture, "etcd login: a file goes before the variables", "[unit][etcd]") {
   ::setenv("ETCDCTL_USER", "u:p", 1);
   CHECK(login("", file("from file\nmore\n")) == "u|from file");
   CHECK(login("v", file("x\r\n")) == "v|x");

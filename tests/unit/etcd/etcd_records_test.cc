@@ -52,7 +52,7 @@ StateChanges run_with(const std::string& run_id, std::initializer_list<std::int6
   return changes;
 }
 
-TEST_CASE("etcd records: what was written is read again", "[unit][etcd]") {
+TEST_CASE("etcd records: written runs are read back", "[unit][etcd]") {
   EtcdRecords records("/p", 100);
   EtcdTwin etcd;
   const std::string strange("a/b%c \n\xff", 8);
@@ -149,7 +149,7 @@ TEST_CASE("etcd records: changes are split where a transaction is full", "[unit]
   CHECK(split_changes({}).empty());
 }
 
-TEST_CASE("etcd records: what cannot be read is named", "[unit][etcd]") {
+TEST_CASE("etcd records: an error names the key that cannot be read", "[unit][etcd]") {
   const auto error_of = [](const std::string& key, const std::string& value) {
     EtcdRecords records("/p", 2);
     records.begin_reading();

@@ -5,7 +5,7 @@
 namespace muster::testing {
 namespace {
 
-TEST_CASE("host record: what is written is read", "[unit][etcd]") {
+TEST_CASE("host record: a written record is read back", "[unit][etcd]") {
   const HostRecord elected{.name = "n1 pid 7"};
   CHECK(encode_host_record(elected) == "{\"name\":\"n1 pid 7\"}");
   CHECK((decode_host_record(encode_host_record(elected)) == elected));
@@ -13,7 +13,7 @@ TEST_CASE("host record: what is written is read", "[unit][etcd]") {
   CHECK((decode_host_record(encode_host_record(listens)) == listens));
 }
 
-TEST_CASE("host record: what nobody of ours has written", "[unit][etcd]") {
+TEST_CASE("host record: records that muster does not write are refused", "[unit][etcd]") {
   for (const char* text :
        {"", "n1 pid 7", "7", "[]", "{}", R"({"name":7})", R"({"name":"a","host":"b"})",
         R"({"name":"a","host":"b","port":0})", R"({"name":"a","host":"b","port":65536})",

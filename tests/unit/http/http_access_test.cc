@@ -32,15 +32,15 @@ struct HttpAccessTest {
   }
 };
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: without a token everybody reads", "[unit][http]") {
+TEST_CASE_METHOD(HttpAccessTest, "http access: without a token every client may read",
+                 "[unit][http]") {
   HttpAccess open(nullptr);
   CHECK_FALSE(open.has_token());
   CHECK(open.may_read({}, now));
   CHECK(open.may_read({.authorization = "Bearer x", .cookie = "a=b"}, now));
 }
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: the key of the token reads, and no other",
-                 "[unit][http]") {
+TEST_CASE_METHOD(HttpAccessTest, "http access: only the token's key may read", "[unit][http]") {
   const std::string key = http_read_key(*crypto);
   CHECK(reads("Bearer " + key));
   const PlainCrypto other("another");
@@ -51,7 +51,7 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: the key of the token reads, and n
     CHECK_FALSE(reads(wrong));
 }
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: a link is good once, and for a minute",
+TEST_CASE_METHOD(HttpAccessTest, "http access: a link works once, and for a minute",
                  "[unit][http]") {
   const std::string secret = access.begin_login(now);
   CHECK_FALSE(access.finish_login("", now));
@@ -78,7 +78,7 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: a browser's cookie reads until it
   CHECK_FALSE(reads("", cookie));
 }
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: links and sessions are bounded, the oldest end",
+TEST_CASE_METHOD(HttpAccessTest, "http access: beyond the limit the oldest links and sessions end",
                  "[unit][http]") {
   std::vector<std::string> secrets;
   for (std::size_t i = 0; i <= kMaxLogins; ++i)
@@ -127,7 +127,7 @@ TEST_CASE_METHOD(HttpAccessTest, "http access: every secret is compared in const
   CHECK(comparisons([&] { access.proves(asked, "Muster proof=\"0\""); }) == 1);
 }
 
-TEST_CASE_METHOD(HttpAccessTest, "http access: nonces, links and cookies are not foreseen",
+TEST_CASE_METHOD(HttpAccessTest, "http access: no two nonces, links or cookies are equal",
                  "[unit][http]") {
   CHECK(access.new_nonce() != access.new_nonce());
   CHECK(access.begin_login(now) != access.begin_login(now));

@@ -15,7 +15,7 @@ TEST_CASE("http metrics: every state and cause has a sample, also at 0", "[unit]
   CHECK_THAT(text, Catch::Contains("process_start_time_seconds 1.5\n"));
 }
 
-TEST_CASE("http metrics: durability, and who leads", "[unit][http]") {
+TEST_CASE("http metrics: durability, and the host that leads", "[unit][http]") {
   AllFigures figures;
   const std::string well = metrics_text(figures, {}, 0);
   CHECK_THAT(well, Catch::Contains("muster_state_unrecorded_seconds 0\n"));

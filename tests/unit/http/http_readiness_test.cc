@@ -24,7 +24,7 @@ TEST_CASE("http readiness: each cause has its code", "[unit][http]") {
   CHECK(code_of(figures) == "ending");
 }
 
-TEST_CASE("http readiness: of those that share an etcd only the one that leads is ready",
+TEST_CASE("http readiness: of several hosts with one etcd only the leader is ready",
           "[unit][http]") {
   AllFigures figures;
   figures.runs.leads = true;

@@ -35,7 +35,7 @@ TEST_CASE("http routes: a run id may have any bytes", "[unit][http]") {
   CHECK(status_of("/api/v1/runs/" + std::string(kMaxRunIdBytes + 1, 'x')) == 400);
 }
 
-TEST_CASE("http routes: all that is of one run is known by its id", "[unit][http]") {
+TEST_CASE("http routes: every target of a run gives the run's id", "[unit][http]") {
   const auto run = [](std::string_view method, std::string_view target) {
     return std::string(run_of(*find_route({method, target})));
   };
@@ -62,7 +62,7 @@ TEST_CASE("http routes: pages are bounded", "[unit][http]") {
     CHECK(status_of(target) == 400);
 }
 
-TEST_CASE("http routes: whatever is not there is an error that says why", "[unit][http]") {
+TEST_CASE("http routes: an unknown target is an error with its reason", "[unit][http]") {
   CHECK(status_of("/nothing") == 404);
   CHECK(status_of("/api/v1") == 404);
   CHECK(status_of("/api/v1/runs/job/nodes/3") == 404);
@@ -84,7 +84,7 @@ TEST_CASE("http routes: whatever is not there is an error that says why", "[unit
   CHECK_THAT(error.message, Catch::Contains("/api/v1/runs"));
 }
 
-TEST_CASE("http routes: what changes a run is asked for with POST only", "[unit][http]") {
+TEST_CASE("http routes: only POST changes a run", "[unit][http]") {
   const auto stop = std::get<Action>(*find_route({"POST", "/api/v1/runs/a%20b/stop"}));
   CHECK(stop.id == "a b");
   CHECK(stop.asked.what == OperatorAsked::What::Stop);

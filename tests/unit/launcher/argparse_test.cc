@@ -39,7 +39,8 @@ TEST_CASE_METHOD(PlanFixture, "argparse: muster's own options make no abbreviati
   CHECK(flags({"--dry_run", "x"}).dry_run);
 }
 
-TEST_CASE_METHOD(PlanFixture, "argparse: letters may stand together", "[unit][launcher]") {
+TEST_CASE_METHOD(PlanFixture, "argparse: several short options may stand in one word",
+                 "[unit][launcher]") {
   const Flags cluster = flags({"-mr3", "x"});
   CHECK(cluster.module);
   CHECK(cluster.redirects == "3");
@@ -140,7 +141,8 @@ TEST_CASE_METHOD(PlanFixture, "argparse: numbers are Python's", "[unit][launcher
         Words{"a,b", "c", ""});
 }
 
-TEST_CASE_METHOD(PlanFixture, "argparse: variables are defaults, and lose against the line",
+TEST_CASE_METHOD(PlanFixture,
+                 "argparse: variables are defaults, and the command line goes before them",
                  "[unit][launcher]") {
   environment["PET_NNODES"] = "2";
   environment["PET_MAX_RESTARTS"] = "abc";
@@ -187,7 +189,8 @@ TEST_CASE_METHOD(PlanFixture, "argparse: an empty variable is not set", "[unit][
       flags({"--nnodes", "", "x"}).nnodes.empty());  // On the command line, an empty value counts.
 }
 
-TEST_CASE_METHOD(PlanFixture, "argparse: help and its like end the line in their turn",
+TEST_CASE_METHOD(PlanFixture,
+                 "argparse: --help, --version and --completion end the parsing where they stand",
                  "[unit][launcher]") {
   const auto ends_with = [this](const Words& words) {
     const auto outcome = parse(words);
@@ -223,7 +226,8 @@ TEST_CASE_METHOD(PlanFixture, "argparse: muster's variables are checked like its
   CHECK_THAT(usage_error({"x"}), Contains("(from MUSTER_EXIT_CODE)"));
 }
 
-TEST_CASE_METHOD(PlanFixture, "argparse: --on-agent-death=adopt is refused with its own sentence",
+TEST_CASE_METHOD(PlanFixture,
+                 "argparse: --on-agent-death=adopt is refused with a message of its own",
                  "[unit][launcher]") {
   const std::string reason =
       "=adopt: a new agent that takes over live workers does not exist yet; kill is the only value";

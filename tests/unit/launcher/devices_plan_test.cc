@@ -106,7 +106,7 @@ TEST_CASE_METHOD(DevicesFixture, "plan: --run-path runs the script in a fresh Py
   CHECK_FALSE(good_plan({"--run-path", "--use-env", "x.py"}).agent.local_rank_argument_at);
 }
 
-TEST_CASE_METHOD(DevicesFixture, "plan: a script that cannot be run is found out at once",
+TEST_CASE_METHOD(DevicesFixture, "plan: a script that cannot be run is an error before the start",
                  "[unit][launcher]") {
   CHECK(plan_error({"y.py"}) == "cannot run the script 'y.py': No such file or directory");
   CHECK_THAT(plan_error({"--run-path", "y.py"}), Contains("'y.py'"));
@@ -120,7 +120,7 @@ TEST_CASE_METHOD(DevicesFixture, "plan: a script that cannot be run is found out
     good_plan(words);
 }
 
-TEST_CASE("script check: files, folders and what cannot be read", "[unit][launcher]") {
+TEST_CASE("script check: files, folders and files without permission", "[unit][launcher]") {
   namespace fs = std::filesystem;
   const fs::path folder =
       fs::temp_directory_path() / ("muster_check_" + std::to_string(::getpid()));
@@ -138,7 +138,7 @@ TEST_CASE("script check: files, folders and what cannot be read", "[unit][launch
   fs::remove_all(folder);
 }
 
-TEST_CASE_METHOD(DevicesFixture, "plan: watchdogs that will not watch are a warning",
+TEST_CASE_METHOD(DevicesFixture, "plan: variables of watchdogs without effect are warned of",
                  "[unit][launcher]") {
   environment["TORCHELASTIC_ENABLE_FILE_TIMER"] = "0";
   environment["TORCHELASTIC_TIMER_FILE"] = "/tmp/t";
@@ -156,7 +156,7 @@ TEST_CASE_METHOD(DevicesFixture, "plan: watchdogs that will not watch are a warn
   CHECK_THAT(lines[1], Contains("UNINTERRUPTIBLE_STATE_TIMEOUT is 'soon': nothing is watched"));
 }
 
-TEST_CASE_METHOD(DevicesFixture, "plan: handlers of events", "[unit][launcher]") {
+TEST_CASE_METHOD(DevicesFixture, "plan: --event-log-handler", "[unit][launcher]") {
   CHECK_FALSE(good_plan({"x.py"}).agent.events_on_console);
   CHECK_FALSE(
       good_plan({"--event-log-handler=dynamic_rendezvous", "x.py"}).agent.events_on_console);

@@ -62,7 +62,7 @@ TEST_CASE("devices: discrete XPUs go before integrated ones", "[unit][launcher]"
   CHECK(with_mask("7") == 0);
 }
 
-TEST_CASE("node facts: this machine answers", "[unit][launcher]") {
+TEST_CASE("node facts: the facts of this machine", "[unit][launcher]") {
   const Environment environment = read_environment();
   const NodeFacts facts = node_facts(environment, "muster");
   CHECK(facts.cpus() >= 1);

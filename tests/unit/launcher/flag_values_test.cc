@@ -131,7 +131,8 @@ struct PythonFixture {
   }
 };
 
-TEST_CASE_METHOD(PythonFixture, "python: the order in which it is looked for", "[unit][launcher]") {
+TEST_CASE_METHOD(PythonFixture, "python: the order of the places where it is looked for",
+                 "[unit][launcher]") {
   CHECK(found() == "none");
   programs.insert("/b/python");
   CHECK(found() == "/b/python");
@@ -155,7 +156,7 @@ TEST_CASE_METHOD(PythonFixture, "python: the order in which it is looked for", "
   CHECK(found() == "/venv/bin/python");
 }
 
-TEST_CASE_METHOD(PythonFixture, "python: of the environment whose program was called by its path",
+TEST_CASE_METHOD(PythonFixture, "python: the one beside a muster that was called by its path",
                  "[unit][launcher]") {
   programs = {"/conda/bin/python3", "/venv/bin/python3", "/usr/bin/python3"};
   environment = {{"PATH", "/venv/bin:/usr/bin"}, {"CONDA_PREFIX", "/conda"}};
@@ -175,7 +176,8 @@ TEST_CASE_METHOD(PythonFixture, "python: of the environment whose program was ca
   CHECK(found() == "/conda/bin/python3");
 }
 
-TEST_CASE_METHOD(PythonFixture, "python: beside the torchrun that PATH finds", "[unit][launcher]") {
+TEST_CASE_METHOD(PythonFixture, "python: the one beside the torchrun that PATH finds",
+                 "[unit][launcher]") {
   argv0 = "torchrun";
   programs = {"/b/torchrun", "/b/python3", "/a/python3"};
   CHECK(found() == "/b/python3");

@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
-TEST_CASE("table: names, variables and defaults fit together", "[unit][launcher]") {
+TEST_CASE("option table: names, variables and defaults fit together", "[unit][launcher]") {
   std::set<std::string_view> names;
   for (const Option& option : all_options()) {
     INFO(option.long_name());
@@ -66,7 +66,8 @@ TEST_CASE("help: usage errors have argparse's form", "[unit][launcher]") {
         "torchrun: error: what\n");
 }
 
-TEST_CASE("help: the version comes first, then what it was built from", "[unit][launcher]") {
+TEST_CASE("help: --version prints the version first, then the sources of the build",
+          "[unit][launcher]") {
   const std::string text = version_text();
   CHECK(text.starts_with("muster " MUSTER_VERSION "\n"));
   for (const char* line :
@@ -180,7 +181,7 @@ TEST_CASE("dry run: variables that a flag sets for the workers", "[unit][launche
   CHECK_THAT(text, Contains("OMP_NUM_THREADS=4\n"));
 }
 
-TEST_CASE("dry run: which client certificates are let in", "[unit][launcher]") {
+TEST_CASE("dry run: the rules for client certificates", "[unit][launcher]") {
   AgentOptions options;
   options.command = {"x"};
   options.rendezvous.tls_ca = "ca.pem";

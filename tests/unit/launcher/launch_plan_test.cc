@@ -13,7 +13,8 @@ using Words = std::vector<std::string>;
 using Catch::Matchers::Contains;
 using namespace std::chrono_literals;
 
-TEST_CASE_METHOD(PlanFixture, "plan: one node without more is standalone", "[unit][launcher]") {
+TEST_CASE_METHOD(PlanFixture, "plan: one node without other options is standalone",
+                 "[unit][launcher]") {
   const AgentOptions plan = agent({"x.py", "a"});
   CHECK(plan.min_nodes == 1);
   CHECK(plan.max_nodes == 1);
@@ -75,8 +76,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: --http, where this node hosts a rendezvous"
   CHECK_THAT(error({"x"}), Contains("MUSTER_HTTP: 'nonsense' is neither a port"));
 }
 
-TEST_CASE_METHOD(PlanFixture, "plan: the id that was given is kept on one node",
-                 "[unit][launcher]") {
+TEST_CASE_METHOD(PlanFixture, "plan: --rdzv-id is kept on one node", "[unit][launcher]") {
   CHECK(agent({"--rdzv-id", "job7", "x"}).run_id == "job7");
   CHECK(agent({"--rdzv-id", "job7", "x"}).rendezvous.standalone);
   CHECK(agent({"--rdzv-id=", "x"}).run_id == "new-id");
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
   CHECK_THAT(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "x"}).at(0), Contains("c10d"));
 }
 
-TEST_CASE_METHOD(PlanFixture, "plan: several endpoints, of which one leads", "[unit][launcher]") {
+TEST_CASE_METHOD(PlanFixture, "plan: several endpoints", "[unit][launcher]") {
   const auto meets = [&](const std::string& endpoint, const std::string& conf = "") {
     return error({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
                   "--rdzv-conf=" + conf, "x"});
@@ -169,7 +169,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: the first error is the one that torchrun wo
   CHECK_THAT(error({""}), Contains("script is empty"));
 }
 
-TEST_CASE_METHOD(PlanFixture, "plan: how many workers", "[unit][launcher]") {
+TEST_CASE_METHOD(PlanFixture, "plan: the number of workers", "[unit][launcher]") {
   const auto count = [this](const std::string& text) {
     return agent({"--nproc-per-node", text, "x"}).local_world_size;
   };

@@ -53,13 +53,13 @@ TEST_CASE("numa topology: several nodes in a socket", "[unit][launcher]") {
   CHECK(machine.caches.empty());  // As on many virtual machines.
 }
 
-TEST_CASE("numa topology: of a CPU's caches the last counts", "[unit][launcher]") {
+TEST_CASE("numa topology: the last level of a CPU's caches counts", "[unit][launcher]") {
   const NumaTopology machine = made("pack:1 l3:2 l2:2 l1:2 core:1 pu:1");
   CHECK(machine.caches == std::vector<CpuSet>{{0, 1, 2, 3}, {4, 5, 6, 7}});
   CHECK(made("pack:1 l2:2 core:2 pu:1").caches == std::vector<CpuSet>{{0, 1}, {2, 3}});
 }
 
-TEST_CASE("numa topology: this machine has the CPUs that we may use", "[unit][launcher]") {
+TEST_CASE("numa topology: this machine has the CPUs that the process may use", "[unit][launcher]") {
   const auto machine = read_numa_topology();
   REQUIRE(machine.has_value());
   CHECK_FALSE(machine->allowed.empty());
@@ -69,14 +69,14 @@ TEST_CASE("numa topology: this machine has the CPUs that we may use", "[unit][la
   CHECK(std::includes(all.begin(), all.end(), machine->allowed.begin(), machine->allowed.end()));
 }
 
-TEST_CASE("numa topology: what hwloc cannot read is an error", "[unit][launcher]") {
+TEST_CASE("numa topology: a description that hwloc cannot read is an error", "[unit][launcher]") {
   const Variable file("HWLOC_XMLFILE", "/nonexistent.xml");
   const auto machine = read_numa_topology();
   // hwloc may read the real machine instead. The result is never a machine without CPUs.
   if (machine) CHECK_FALSE(machine->nodes.empty());
 }
 
-TEST_CASE("numa topology: a device's node stands in its folder", "[unit][launcher]") {
+TEST_CASE("numa topology: a device's node is read from its folder in sysfs", "[unit][launcher]") {
   const fs::path folder = fs::temp_directory_path() / ("muster_numa_" + std::to_string(::getpid()));
   for (const auto& [address, node] :
        {std::pair{"0000:01:00.0", "-1\n"}, std::pair{"0000:dc:00.0", "3\n"}}) {

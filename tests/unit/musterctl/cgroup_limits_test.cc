@@ -20,7 +20,8 @@ struct CgroupLimitsTest : muster::testing::TempFolder {
   }
 };
 
-TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: v2, and the smallest limit on the way counts",
+TEST_CASE_METHOD(CgroupLimitsTest,
+                 "cgroup limits: v2, where the smallest limit up to the root counts",
                  "[unit][musterctl]") {
   write("job/step/memory.max", "max\n");
   write("job/step/cpu.max", "max 100000\n");

@@ -38,7 +38,8 @@ TEST_CASE_METHOD(DoctorTest, "doctor: a healthy machine has no warning", "[unit]
   }
 }
 
-TEST_CASE_METHOD(DoctorTest, "doctor: whatever is not well has a remedy", "[unit][musterctl]") {
+TEST_CASE_METHOD(DoctorTest, "doctor: every check that is not ok has a remedy",
+                 "[unit][musterctl]") {
   facts = {.host_name = "node1",
            .host_error = "Name or service not known",
            .interface_variables = {{"GLOO_SOCKET_IFNAME", "ib0"}},
@@ -53,7 +54,8 @@ TEST_CASE_METHOD(DoctorTest, "doctor: whatever is not well has a remedy", "[unit
   }
 }
 
-TEST_CASE_METHOD(DoctorTest, "doctor: where musterd has refused, no firewall is to blame",
+TEST_CASE_METHOD(DoctorTest,
+                 "doctor: the firewall is no remedy where musterd has answered with a refusal",
                  "[unit][musterctl]") {
   facts.endpoints = {
       {.what = "musterd's HTTP", .endpoint = "x:1", .error = "this musterd speaks HTTPS"}};
@@ -64,7 +66,8 @@ TEST_CASE_METHOD(DoctorTest, "doctor: where musterd has refused, no firewall is 
   CHECK_THAT(check("endpoint").remedy, !Catch::Contains("firewall"));
 }
 
-TEST_CASE_METHOD(DoctorTest, "doctor: the own name on 127.0.1.1 is found", "[unit][musterctl]") {
+TEST_CASE_METHOD(DoctorTest, "doctor: this host's name at 127.0.1.1 is found",
+                 "[unit][musterctl]") {
   facts.host_addresses = {"127.0.1.1"};
   CHECK(check("host_name").verdict == Verdict::Warning);
   CHECK_THAT(check("host_name").remedy, Catch::Contains("/etc/hosts"));
@@ -156,23 +159,23 @@ TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that are not well are named", "[unit]
   CHECK(check("gpu").verdict == Verdict::Failure);
 }
 
-TEST_CASE_METHOD(DoctorTest, "doctor: errors of GPUs in the kernel's log are told",
+TEST_CASE_METHOD(DoctorTest, "doctor: errors of GPUs in the kernel's log are reported",
                  "[unit][musterctl]") {
   facts.gpus = 1;
   facts.gpu_health.gpus = {{.name = "H200"}};
   facts.gpu_errors.now_seconds = 7300;
   Xid xid{"0000:3b:00", 31, 1, 100, "MMU Fault"};
-  SECTION("what a program has done says nothing about its GPU") {
+  SECTION("an error that a program causes is left out") {
     facts.gpu_errors.xids = {xid};
     CHECK(check("gpu").verdict == Verdict::Ok);
   }
-  SECTION("nothing has to be done any more") {
+  SECTION("an error that needs no action is left out") {
     xid.number = 154;
     xid.text = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)";
     facts.gpu_errors.xids = {xid};
     CHECK(check("gpu").verdict == Verdict::Ok);
   }
-  SECTION("what may still be there") {
+  SECTION("an error that may still be present is a warning") {
     xid.number = 95;
     xid.times = 3;
     xid.text = "Uncontained ECC error";
@@ -182,12 +185,12 @@ TEST_CASE_METHOD(DoctorTest, "doctor: errors of GPUs in the kernel's log are tol
           "GPU 0000:3b:00: Xid 95, 3 times, last 2 h 0 min ago: Uncontained ECC error");
     CHECK_THAT(check("gpu").remedy, Catch::Contains("--gpu-reset"));
   }
-  SECTION("what only a restart of the machine mends, which clears the log") {
+  SECTION("an error that lasts until the machine is restarted is a failure") {
     xid.number = 79;
     facts.gpu_errors.xids = {xid};
     CHECK(check("gpu").verdict == Verdict::Failure);
   }
-  SECTION("who may not read the log is told so") {
+  SECTION("a user who may not read the log is told so") {
     facts.gpu_errors.error = "/dev/kmsg: Operation not permitted";
     CHECK(check("gpu").verdict == Verdict::Note);
     CHECK_THAT(check("gpu").remedy, Catch::Contains("as root"));

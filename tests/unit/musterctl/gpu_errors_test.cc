@@ -30,7 +30,7 @@ TEST_CASE("gpu errors: Xids are read, one entry for each GPU and number", "[unit
   CHECK(xids[2].text == "GPU recovery action changed");
 }
 
-TEST_CASE("gpu errors: what is no Xid is passed over, and nothing is without a bound",
+TEST_CASE("gpu errors: other lines are skipped, and number and length of Xids are bounded",
           "[unit][musterctl]") {
   CHECK(xids_in("").empty());
   CHECK(xids_in("\n\n;\n").empty());

@@ -20,7 +20,8 @@ TEST_CASE("musterctl endpoint: host and port, in the spellings that people use",
   CHECK(parse_endpoint("https://host:9400/")->text() == "host:9400");
 }
 
-TEST_CASE("musterctl HTTP text: an answer is taken apart, or refused", "[unit][musterctl]") {
+TEST_CASE("musterctl HTTP text: an answer is split into its parts, or refused",
+          "[unit][musterctl]") {
   const std::string head = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n";
   CHECK(parse_answer(head + "hello")->status == 404);
   CHECK(parse_answer(head + "hello, more")->body == "hello");
@@ -31,7 +32,7 @@ TEST_CASE("musterctl HTTP text: an answer is taken apart, or refused", "[unit][m
     CHECK_THAT(parse_answer(bytes).error().reason, Catch::Contains("not musterd"));
 }
 
-TEST_CASE("musterctl HTTP text: an answer that comes in pieces is whole at its length",
+TEST_CASE("musterctl HTTP text: an answer in pieces is complete at its length",
           "[unit][musterctl]") {
   const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
   for (std::size_t bytes = 0; bytes < head.size(); ++bytes)
@@ -41,7 +42,7 @@ TEST_CASE("musterctl HTTP text: an answer that comes in pieces is whole at its l
   CHECK(answer_bytes("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n") > kMaxAnswerBytes);
 }
 
-TEST_CASE("musterctl HTTP text: no more is received of an answer that has no length, or no end",
+TEST_CASE("musterctl HTTP text: an answer without a length or an end is refused",
           "[unit][musterctl]") {
   const std::string no_length = "HTTP/1.1 200 OK\r\n\r\n";
   CHECK(answer_bytes(no_length + "hello") == no_length.size());
@@ -51,7 +52,7 @@ TEST_CASE("musterctl HTTP text: no more is received of an answer that has no len
   CHECK(answer_bytes(endless.substr(0, kMaxHeadBytes)) == 0);
 }
 
-TEST_CASE("musterctl HTTP text: the nonce of a challenge is taken, and nothing that is none",
+TEST_CASE("musterctl HTTP text: only a well-formed nonce of a challenge is taken",
           "[unit][musterctl]") {
   const auto nonce = [](const std::string& field) {
     return parse_answer("HTTP/1.1 401 X\r\nContent-Length: 0\r\n" + field + "\r\n\r\n")->nonce;
@@ -62,7 +63,7 @@ TEST_CASE("musterctl HTTP text: the nonce of a challenge is taken, and nothing t
   CHECK(nonce("WWW-Authenticate: Bearer realm=\"x\"").empty());
 }
 
-TEST_CASE("musterctl HTTP text: a run id is encoded whatever it holds", "[unit][musterctl]") {
+TEST_CASE("musterctl HTTP text: a run id of any bytes is encoded", "[unit][musterctl]") {
   CHECK(percent_encoded("job-1_a.b") == "job-1_a.b");
   CHECK(percent_encoded("a/b ?%\xff\n") == "a%2Fb%20%3F%25%FF%0A");
 }

@@ -33,14 +33,14 @@ TEST_CASE("interfaces: Gloo's variable comes before NCCL's", "[unit][musterctl]"
             ->name == "ib0");
 }
 
-TEST_CASE("interfaces: one without an address that others reach is not chosen",
+TEST_CASE("interfaces: an interface without an address that others reach is not chosen",
           "[unit][musterctl]") {
   CHECK_FALSE(chosen_interface({{"GLOO_SOCKET_IFNAME", "down0"}}, kSome));
   CHECK_FALSE(chosen_interface({{"GLOO_SOCKET_IFNAME", ","}}, kSome));
   CHECK_FALSE(chosen_interface({}, kSome));
 }
 
-TEST_CASE("interfaces: the one with an address is found", "[unit][musterctl]") {
+TEST_CASE("interfaces: the interface with an address is found", "[unit][musterctl]") {
   CHECK(interface_of("10.1.0.1", kSome) == "eth1");
   CHECK(interface_of("10.9.9.9", kSome).empty());
 }

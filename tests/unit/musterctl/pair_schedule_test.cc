@@ -41,7 +41,7 @@ TEST_CASE("pair schedule: the number of rounds grows as the number of nodes", "[
   CHECK(pair_rounds(500) == 499);
 }
 
-TEST_CASE("pair schedule: the largest doctor's numbers do not overflow", "[unit][musterctl]") {
+TEST_CASE("pair schedule: the numbers do not overflow with the most nodes", "[unit][musterctl]") {
   constexpr int kNodes = 1 << 16;
   for (const int round : {0, 1, kNodes / 2, kNodes - 2}) {
     const auto partner = partner_in(round, kNodes - 1, kNodes);

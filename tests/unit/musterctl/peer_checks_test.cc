@@ -84,7 +84,8 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: one blocked direction is named with
   CHECK_FALSE(has("all_reduce"));  // Not tried; reach_from says why.
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: without any way there is nothing to measure",
+TEST_CASE_METHOD(PairTest,
+                 "doctor of nodes: nodes that cannot reach each other have no measurements",
                  "[unit][musterctl]") {
   peer().to->stage = ProbeStage::Connect;
   peer().to->error = "Connection refused";
@@ -94,7 +95,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: without any way there is nothing to
   CHECK_THAT(pairs_text(facts), Catch::Contains("no way"));
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: long packets that are lost are an MTU's fault",
+TEST_CASE_METHOD(PairTest, "doctor of nodes: lost long packets are explained by the MTU",
                  "[unit][musterctl]") {
   peer().to->stage = ProbeStage::Sending;
   peer().from->stage = ProbeStage::Receiving;
@@ -145,7 +146,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: the all-reduce fails, or is not tri
   CHECK_THAT(check("all_reduce").found, Catch::Contains("there is no torch"));
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: who is not there is a failure", "[unit][musterctl]") {
+TEST_CASE_METHOD(PairTest, "doctor of nodes: a missing node is a failure", "[unit][musterctl]") {
   facts.nodes = 3;
   CHECK(check("nodes").verdict == Verdict::Ok);
   bool said = false;
@@ -162,7 +163,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: who is not there is a failure", "[u
   CHECK_THAT(check("nodes").found, Catch::Contains("have not met at musterd:29400: muster has"));
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: whatever is not well has a remedy",
+TEST_CASE_METHOD(PairTest, "doctor of nodes: every check that is not ok has a remedy",
                  "[unit][musterctl]") {
   peer().to->stage = ProbeStage::Sending;
   peer().from.reset();
@@ -177,7 +178,8 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: whatever is not well has a remedy",
   }
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: a host name cannot move the cursor",
+TEST_CASE_METHOD(PairTest,
+                 "doctor of nodes: control characters of a host name do not reach the terminal",
                  "[unit][musterctl]") {
   peer().node.host = "\x1b[2Jnode2";
   CHECK(pairs_text(facts).find('\x1b') == std::string::npos);
@@ -194,7 +196,7 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: JSON has each peer and the checks o
   CHECK(json["checks"][1]["peer"] == "node2 (rank 1)");
 }
 
-TEST_CASE_METHOD(PairTest, "doctor of nodes: what the worker prints is read line by line",
+TEST_CASE_METHOD(PairTest, "doctor of nodes: the worker's output is read line by line",
                  "[unit][musterctl]") {
   PairFacts read{.nodes = 2, .endpoint = "musterd:29400"};
   const std::string self = std::string(kThisNode) + to_json(*facts.own);
@@ -214,7 +216,8 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: what the worker prints is read line
   CHECK(read.error == "no store");
 }
 
-TEST_CASE("doctor of nodes: muster is told how to meet, and no more", "[unit][musterctl]") {
+TEST_CASE("doctor of nodes: muster gets only the options and variables of the rendezvous",
+          "[unit][musterctl]") {
   const auto words = muster_words({.nodes = 3,
                                    .endpoint = "h:1",
                                    .run = "doctor",

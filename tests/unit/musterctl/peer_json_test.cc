@@ -47,7 +47,7 @@ std::string with(const std::string& text, const std::string& name, nlohmann::jso
   return json.dump();
 }
 
-TEST_CASE("peer json: what was written is read again", "[unit][musterctl]") {
+TEST_CASE("peer json: written facts are read back", "[unit][musterctl]") {
   const auto peer = read_peer(to_json(PeerFacts{
       .node = node_facts(), .to = probe_facts(), .reduce = PairReduce{false, "late", 12.5}}));
   REQUIRE(peer);
@@ -61,7 +61,7 @@ TEST_CASE("peer json: what was written is read again", "[unit][musterctl]") {
   CHECK(peer->reduce->ms == 12.5);
 }
 
-TEST_CASE("peer json: bytes that are no text of ours are refused", "[unit][musterctl]") {
+TEST_CASE("peer json: other bytes are refused", "[unit][musterctl]") {
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("null"), std::string("[]"), std::string("7"),
         std::string("\0\xff", 2), std::string("{\"rank\":0}"), std::string(9000, '[')}) {
@@ -117,7 +117,7 @@ TEST_CASE("peer wire: a greeting needs the secret", "[unit][musterctl]") {
   CHECK_FALSE(read_greeting(negative, kSecret));
 }
 
-TEST_CASE("peer wire: a welcome is that of one rank", "[unit][musterctl]") {
+TEST_CASE("peer wire: a welcome belongs to one rank", "[unit][musterctl]") {
   const std::string welcome = probe_welcome(2);
   REQUIRE(welcome.size() == kWelcomeBytes);
   CHECK(is_welcome_of(welcome, 2));
@@ -137,7 +137,7 @@ TEST_CASE("peer wire: clocks are compared as NTP does it", "[unit][musterctl]") 
   CHECK_FALSE(read_pong("P", times));
 }
 
-TEST_CASE("peer wire: times from outside may be anything", "[unit][musterctl]") {
+TEST_CASE("peer wire: extreme times of a peer do no harm", "[unit][musterctl]") {
   PingTimes times{.sent = 0};
   REQUIRE(read_pong(probe_pong(std::numeric_limits<WallNanoseconds>::max(),
                                std::numeric_limits<WallNanoseconds>::min()),

@@ -43,7 +43,7 @@ TEST_CASE("process texts: code and options are not taken for a script", "[unit][
   CHECK(shown(std::string(5000, 'x')).size() < 300);
 }
 
-TEST_CASE("process texts: the fields of stat, whatever the process calls itself",
+TEST_CASE("process texts: the fields of stat are found behind any process name",
           "[unit][musterctl]") {
   const auto fields = parse_stat_fields(
       "71 (a) R (b) S 7 71 70 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 9 8192 300 "

@@ -13,7 +13,7 @@ namespace muster::ctl::testing {
 using Catch::Contains;
 using namespace std::chrono_literals;
 
-TEST_CASE("musterctl logs: a piece as musterd tells it", "[unit][musterctl]") {
+TEST_CASE("musterctl logs: musterd's answer with a piece of a log", "[unit][musterctl]") {
   NodeAnswered answer;
   answer.bytes = std::string("a\0b\xff\n", 5);
   answer.offset = 95;
@@ -39,7 +39,7 @@ TEST_CASE("musterctl logs: a piece as musterd tells it", "[unit][musterctl]") {
     CHECK_FALSE(parse_piece(bad).has_value());
 }
 
-TEST_CASE("musterctl logs: what is said when a followed run has ended", "[unit][musterctl]") {
+TEST_CASE("musterctl logs: the lines at the end of a followed run", "[unit][musterctl]") {
   RunView view;
   view.summary.id = "job";
   view.summary.round = 7;
@@ -76,7 +76,7 @@ TEST_CASE("musterctl logs: what is said when a followed run has ended", "[unit][
     for (const char* answer : {"", "[]", "{}", R"({"first_failure_report": {"rank": "x"}})"})
       CHECK(end_text(answer, request, "") == missing);
   }
-  SECTION("a terminal is not steered") {
+  SECTION("control characters do not reach a terminal") {
     request.on_terminal = true;
     view.first_failure_report->stderr_end = "10%\r20%\n\x1b[31mboom\n";
     CHECK_THAT(end_text(run_json(view), request, ""), Contains("\n10%\n20%\n\\x1b[31mboom\n"));
@@ -112,7 +112,7 @@ TEST_CASE("musterctl stacks: which ranks are asked, and how many are left out",
   CHECK(ranks_to_ask("[]").ranks.empty());
 }
 
-TEST_CASE("musterctl why: what the node has told of its failed worker", "[unit][musterctl]") {
+TEST_CASE("musterctl why: the node's report about its failed worker", "[unit][musterctl]") {
   RunView view;
   RunEvent failed{.kind = RunEvent::Kind::RoundRestarts, .number = 4};
   failed.node = "b_2_0";
@@ -146,8 +146,7 @@ TEST_CASE("musterctl why: a line of stderr keeps its backslashes and quotes", "[
              Contains("    re.compile(\"\\x1b\\d+\") \\\\ \\x1b[0m \\\"\n"));
 }
 
-TEST_CASE("musterctl nodes: how the workers are, and the step of the one that is behind",
-          "[unit][musterctl]") {
+TEST_CASE("musterctl nodes: the workers' states, and the lowest step", "[unit][musterctl]") {
   RunView view;
   view.now = Instant{1h};
   NodeReport report{.round = 0, .starts = 2, .workers = 2};

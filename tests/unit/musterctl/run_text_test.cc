@@ -119,7 +119,7 @@ TEST_CASE("musterctl why: a stopped run has no failed node", "[unit][musterctl]"
   CHECK_THAT(*text, !Contains("a node failed") && !Contains("The worker's own words"));
 }
 
-TEST_CASE("musterctl why: only a failed worker has words in a log", "[unit][musterctl]") {
+TEST_CASE("musterctl why: only for a failed worker it refers to the log", "[unit][musterctl]") {
   RunView view = failed_run();
   CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are in the log"));
   RunEvent& failure = *view.summary.first_failure;
@@ -148,7 +148,7 @@ TEST_CASE("musterctl status: state, counts and history", "[unit][musterctl]") {
   CHECK_THAT(*text, Contains("round_restarts  round 0  workers_failed  node 1 (b_2_0)"));
 }
 
-TEST_CASE("musterctl runs: a line for each, and none is said so", "[unit][musterctl]") {
+TEST_CASE("musterctl runs: a line for each run, and a text for no runs", "[unit][musterctl]") {
   RunsView view;
   CHECK(*runs_text(runs_json(view)) == "no runs: no job meets here\n");
   view.runs.push_back(failed_run().summary);
@@ -192,7 +192,7 @@ TEST_CASE("musterctl nodes: by rank, with the global ranks of their workers", "[
   CHECK(text->find("torchrun") < text->find("spare"));
 }
 
-TEST_CASE("musterctl: who is kept out, and the strikes of hosts", "[unit][musterctl]") {
+TEST_CASE("musterctl: the nodes that are kept out, and the strikes of hosts", "[unit][musterctl]") {
   RunView view = failed_run();
   CHECK_THAT(*status_text(run_json(view)), !Contains("kept out") && !Contains("strikes"));
   view.kept_out = {{"node9", KeptOutHow::Drained}};
@@ -216,14 +216,15 @@ TEST_CASE("musterctl: who is kept out, and the strikes of hosts", "[unit][muster
   CHECK_THAT(*nodes, Contains(" kept_out ") && !Contains("excluded"));
 }
 
-TEST_CASE("musterctl: what follows from a change, line by line", "[unit][musterctl]") {
+TEST_CASE("musterctl: the lines that follow a change", "[unit][musterctl]") {
   CHECK(*done_text("job: a: ", "{\"ok\":true,\"text\":\"done\\nwarning: \\u001b[2J\"}") ==
         "job: a: done\nwarning: \\x1b[2J\n");
   CHECK(*done_text("job: a: done", "{\"ok\":true}") == "job: a: done\n");
   CHECK_FALSE(done_text("", "[]").has_value());
 }
 
-TEST_CASE("musterctl: a text from a node cannot move the terminal's cursor", "[unit][musterctl]") {
+TEST_CASE("musterctl: control characters of a node's text do not reach the terminal",
+          "[unit][musterctl]") {
   RunView view = failed_run();
   view.summary.first_failure->text = "x\x1b[2J\ny";
   view.summary.id = "\x1b]0;title\a";
@@ -259,7 +260,7 @@ TEST_CASE("musterctl: JSON that nests too deep is discarded", "[unit][musterctl]
   CHECK(parse_json("[0,1,").is_discarded());
 }
 
-TEST_CASE("musterctl: a long cell widens no other row", "[unit][musterctl]") {
+TEST_CASE("musterctl: a very long cell does not widen the other rows", "[unit][musterctl]") {
   const std::string table = table_text({{"a", "b"}, {std::string(1'000, 'x'), "c"}, {"d", "e"}});
   CHECK(table == "a" + std::string(101, ' ') + "b\n" + std::string(1'000, 'x') + "  c\n" + "d" +
                      std::string(101, ' ') + "e\n");

@@ -50,7 +50,7 @@ TEST_CASE("bounded JSON: the time for an object does not grow with its square", 
   CHECK(value.back() == 1);
 }
 
-TEST_CASE("bounded JSON: a text that ends too early is told from other errors", "[unit][json]") {
+TEST_CASE("bounded JSON: a text that ends too early is an error of its own", "[unit][json]") {
   const std::string whole = R"({"a": [1.5, "b\u00e9", true]})";
   for (std::size_t size = 0; size < whole.size(); ++size) {
     INFO(size);

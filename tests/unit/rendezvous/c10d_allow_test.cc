@@ -48,7 +48,8 @@ TEST_CASE("c10d allow: addresses and networks", "[unit][rendezvous]") {
   CHECK_FALSE(both->any);
 }
 
-TEST_CASE("c10d allow: what is neither is named", "[unit][rendezvous]") {
+TEST_CASE("c10d allow: an error names a text that is neither word nor address",
+          "[unit][rendezvous]") {
   for (const char* wrong :
        {"", "on", "Any", "any,loopback", "off,members", "10.0.0.0/33", "10.0.0/8", "members,",
         ",members", "members, loopback", "host.example", "10.0.0.0/8/8", "fd00::/129", "0x7f.1"}) {

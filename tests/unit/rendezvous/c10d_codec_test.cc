@@ -141,7 +141,8 @@ TEST_CASE_METHOD(CodecTest, "codec: every query is encoded and decoded, one byte
   }
 }
 
-TEST_CASE("codec: VALIDATE comes first, once, with the right magic", "[unit][codec]") {
+TEST_CASE("codec: the first request is VALIDATE, it comes once and has the right magic",
+          "[unit][codec]") {
   const CodecLimits limits;
   CHECK(kValidate == std::string("\x00\xce\xf7\x85\x3c", 5));
   const auto fault = [&](std::string_view bytes) {
@@ -289,7 +290,8 @@ TEST_CASE_METHOD(CodecTest, "codec: a fault names its place in the stream", "[un
   CHECK(bad.error().offset == kValidate.size() + ping.size() + 1 + 10);
 }
 
-TEST_CASE_METHOD(CodecTest, "codec: 131,072 keys are looked at once each, in whatever pieces",
+TEST_CASE_METHOD(CodecTest,
+                 "codec: each of 131,072 keys is read once, although they come in many pieces",
                  "[unit][codec]") {
   std::string bytes = code(Query::Check) + u64(131'072);
   for (int i = 0; i < 131'072; ++i)

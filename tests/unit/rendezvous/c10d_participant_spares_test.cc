@@ -38,15 +38,17 @@ struct HoldingBackTest : ParticipantTest {
   }
 };
 
-TEST_CASE_METHOD(HoldingBackTest, "c10d participant: with scale policy now it restarts the others",
+TEST_CASE_METHOD(HoldingBackTest,
+                 "c10d participant: with scale policy now a newcomer restarts the others",
                  "[unit][rendezvous]") {
   comes_late(policy(ScalePolicy::Now));
   CHECK(state.wait_list.contains(kMe));
 }
 
-TEST_CASE_METHOD(HoldingBackTest,
-                 "c10d participant: with scale policy at-restart it is in from the next restart on",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    HoldingBackTest,
+    "c10d participant: with scale policy at-restart a newcomer joins at the next restart",
+    "[unit][rendezvous]") {
   comes_late(policy(ScalePolicy::AtRestart));
   CHECK(state.wait_list.empty());
   CHECK(state.redundancy_list.contains(kMe));
@@ -60,9 +62,10 @@ TEST_CASE_METHOD(HoldingBackTest,
   CHECK(state.redundancy_list.empty());
 }
 
-TEST_CASE_METHOD(HoldingBackTest,
-                 "c10d participant: a spare, or scale policy never, comes in only where nodes lack",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    HoldingBackTest,
+    "c10d participant: a spare, or scale policy never, joins only where nodes are missing",
+    "[unit][rendezvous]") {
   comes_late(GENERATE(0, 1) == 0 ? spare() : policy(ScalePolicy::Never));
   CHECK(state.wait_list.empty());
   CHECK(state.redundancy_list.contains(kMe));
@@ -80,7 +83,7 @@ TEST_CASE_METHOD(HoldingBackTest,
     CHECK_FALSE(state.participants.contains(kMe));
     CHECK(state.redundancy_list.contains(kMe));
   }
-  SECTION("nobody else comes") {
+  SECTION("no other node comes") {
     settle();
     pass(10s);
     others_live();
@@ -102,7 +105,7 @@ TEST_CASE_METHOD(HoldingBackTest,
 }
 
 TEST_CASE_METHOD(HoldingBackTest,
-                 "c10d participant: whatever the policy, failed workers restart the others",
+                 "c10d participant: failed workers restart the others under every scale policy",
                  "[unit][rendezvous]") {
   const auto which = GENERATE(ScalePolicy::AtRestart, ScalePolicy::Never, ScalePolicy::Now);
   me = C10dParticipant(kMe, policy(which));

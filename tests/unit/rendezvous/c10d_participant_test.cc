@@ -16,8 +16,10 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: the minimum starts the last
   CHECK(!state.complete);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: the maximum completes the round, by name",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    ParticipantTest,
+    "c10d participant: the maximum completes the round, with ranks in the order of names",
+    "[unit][rendezvous]") {
   in(kLast);
   in(kFirst);
   state.deadline = WallTime{wall_us + 30'000'000};
@@ -40,7 +42,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: the last call ends by the c
   CHECK(*state.participants.find(kMe) == 1);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: a last call of a clock far ahead ends, too",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: a last call that was set by a clock far ahead ends, too",
                  "[unit][rendezvous]") {
   in(kFirst);
   me.join(now);
@@ -55,7 +58,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a last call of a clock far 
   CHECK(std::holds_alternative<RoundReady>(settle()));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: somebody waits, so the round is broken",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a node on the wait list breaks the round",
                  "[unit][rendezvous]") {
   in_a_round();
   CHECK(std::holds_alternative<CheckLater>(settle()));
@@ -71,7 +74,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: somebody waits, so the roun
   CHECK(state.wait_list.contains(kMe));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was rank 0 stays it, whoever comes",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: rank 0 keeps its rank when others join",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(2, 2));
   in(kLast);
@@ -105,7 +108,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: the last one to leave opens
   CHECK(state.participants.contains(kMe));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: a round that few have seen is left later",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: a node leaves a round later if few nodes have seen it",
                  "[unit][rendezvous]") {
   in(kLast);
   in(kFirst);
@@ -119,7 +123,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a round that few have seen 
   CHECK(!state.participants.contains(kMe));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: keeps alive once in an interval",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: it writes one heartbeat in an interval",
                  "[unit][rendezvous]") {
   in_a_round();
   const WallTime before = *state.last_heartbeats.find(kMe);
@@ -131,7 +135,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: keeps alive once in an inte
   CHECK(*state.last_heartbeats.find(kMe) == wall());
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: a silent node goes with the next write",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a silent node is removed with the next write",
                  "[unit][rendezvous]") {
   in_a_round();
   settle();
@@ -148,7 +152,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a silent node goes with the
   CHECK(!state.last_heartbeats.contains(kFirst));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: a slow clock is not death, and is told",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: a node with a slow clock is not dead, and is reported",
                  "[unit][rendezvous]") {
   in_a_round();
   for (int i = 0; i < 30; ++i) {
@@ -164,7 +169,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a slow clock is not death, 
   CHECK(me.take_skewed().empty());
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: to a fast clock this node does not look dead",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: this node does not look dead to a node with a fast clock",
                  "[unit][rendezvous]") {
   in_a_round();
   for (int i = 0; i < 30; ++i) {
@@ -177,7 +183,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: to a fast clock this node d
 }
 
 TEST_CASE_METHOD(ParticipantTest,
-                 "c10d participant: to a fast clock its first heartbeat is fresh, too",
+                 "c10d participant: its first heartbeat looks fresh to a fast clock, too",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(2, 2));
   in(kFirst);
@@ -190,7 +196,7 @@ TEST_CASE_METHOD(ParticipantTest,
   CHECK(skewed[0].second == 20'000'000);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: leftovers of a dead node complete no round",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: the entry of a dead node completes no round",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(2, 2));
   in(kFirst);
@@ -204,7 +210,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: leftovers of a dead node co
   CHECK(!state.participants.contains(kFirst));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was dropped joins again",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a node that others have removed joins again",
                  "[unit][rendezvous]") {
   in_a_round();
   state.participants.erase(kMe);
@@ -215,7 +221,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: who was dropped joins again
   CHECK(state.wait_list.contains(kMe));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: an empty store disturbs nobody",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: an empty state does not break the round",
                  "[unit][rendezvous]") {
   in_a_round();
   state = {};
@@ -249,7 +255,7 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: closed while joining, runni
   CHECK(std::get<RunIsClosed>(spared).as_spare);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: a spare takes the place that comes free",
+TEST_CASE_METHOD(ParticipantTest, "c10d participant: a spare takes a place that becomes free",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(1, 2));
   in(kFirst, 0);
@@ -268,7 +274,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: a spare takes the place tha
   CHECK(!state.redundancy_list.contains(kMe));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: who waits for a full round becomes a spare",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: a node that waits for a full round becomes a spare",
                  "[unit][rendezvous]") {
   me = C10dParticipant(kMe, settings(2, 2));
   in(kFirst);
@@ -286,8 +293,10 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: who waits for a full round 
   CHECK(state.redundancy_list.contains(kLast));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: too late, it takes itself out and says why",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    ParticipantTest,
+    "c10d participant: after the join timeout it removes its entry and tells the reason",
+    "[unit][rendezvous]") {
   me.join(now);
   settle();
   pass(601s);
@@ -319,7 +328,8 @@ TEST_CASE_METHOD(ParticipantTest, "c10d participant: close and leave are written
   CHECK(state.foreign.size() == 1);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "c10d participant: who ends a run does not close another one",
+TEST_CASE_METHOD(ParticipantTest,
+                 "c10d participant: the close of an ended run does not close a new one",
                  "[unit][rendezvous]") {
   in_a_round();
   me.close(now);

@@ -82,11 +82,12 @@ TEST_CASE("config file: an unknown key is refused with the nearest name", "[unit
   CHECK(only_error("{\"a\\u0000\\n\": 1}").find("\\x00\\x0a") != std::string::npos);
 }
 
-TEST_CASE("config file: all errors are told, not only the first", "[unit][config]") {
+TEST_CASE("config file: all errors are reported, not only the first", "[unit][config]") {
   CHECK(decoded(R"({"port": "x", "http": false, "port": 1})").errors.size() == 3);
 }
 
-TEST_CASE("config file: what is no JSON object is refused with its place", "[unit][config]") {
+TEST_CASE("config file: a file without a JSON object is refused with the place of the error",
+          "[unit][config]") {
   CHECK(only_error("{\n  \"port\": 1,\n}") == "not JSON: line 3, column 1");
   CHECK(only_error("") == "not JSON: line 1, column 1");
   CHECK(only_error("{\"port\": 1} x") == "not JSON: line 1, column 13");

@@ -23,7 +23,7 @@ TEST_CASE("damping: the wait begins with the third loss, doubles, and is bounded
   CHECK(damping.hold_of("a", now + 10min).losses == 0);
 }
 
-TEST_CASE("damping: what is remembered is bounded", "[unit][rendezvous]") {
+TEST_CASE("damping: the number of remembered hosts is bounded", "[unit][rendezvous]") {
   Damping damping;
   Instant now{};
   for (std::size_t i = 0; i <= kMaxDampedNodes; ++i)
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(DampingTest, "damping: a node that flaps restarts the others le
   }
 }
 
-TEST_CASE_METHOD(DampingTest, "damping: a node without which the others are too few comes in",
+TEST_CASE_METHOD(DampingTest, "damping: a node without which there are too few joins at once",
                  "[unit][rendezvous]") {
   play(after({}, StoreReady{{1}, 0, "store", 29400}));
   for (int loss = 1; loss <= 3; ++loss)

@@ -18,7 +18,7 @@ TEST_CASE("kept out: by a node's name, or by its host's address", "[unit][rendez
   CHECK_FALSE(kept.find({"aa", 1, 0}));
 }
 
-TEST_CASE("kept out: the stronger entry counts, and an excluded node stays excluded",
+TEST_CASE("kept out: exclude goes before drain, and an excluded node stays excluded",
           "[unit][rendezvous]") {
   KeptOut kept;
   kept.add("a", KeptOutHow::Drained);
@@ -29,7 +29,7 @@ TEST_CASE("kept out: the stronger entry counts, and an excluded node stays exclu
   CHECK(kept.find({"a", 2, 0})->how == KeptOutHow::Drained);
 }
 
-TEST_CASE("kept out: a host that is allowed is allowed with its nodes", "[unit][rendezvous]") {
+TEST_CASE("kept out: allow of a host allows its nodes as well", "[unit][rendezvous]") {
   KeptOut kept;
   for (const char* node : {"a", "a_1_0", "a_-2_3", "a_b_1_0", "a_1", "ab_1_0"})
     kept.add(node, KeptOutHow::Excluded);
@@ -58,7 +58,7 @@ TEST_CASE("kept out: both lists are bounded", "[unit][rendezvous]") {
   CHECK(strikes.hosts().back().host == std::to_string(kMaxStruckHosts));
 }
 
-TEST_CASE("kept out: strikes are the same after they were recorded", "[unit][rendezvous]") {
+TEST_CASE("kept out: strikes are read back as they were recorded", "[unit][rendezvous]") {
   StrikeList strikes;
   strikes.count_failure("b");
   strikes.count_failure("a");
@@ -115,7 +115,8 @@ TEST_CASE_METHOD(KeptOutTest, "drain: the round goes on, and the next one is wit
   CHECK(sent<RestartRound>(after(1s, NodeLeft{{2}})).empty());
 }
 
-TEST_CASE_METHOD(KeptOutTest, "excluded: the round restarts without the node, at no cost",
+TEST_CASE_METHOD(KeptOutTest,
+                 "excluded: the round restarts without the node, and no restart is counted",
                  "[unit][rendezvous]") {
   const auto told = sent<RestartRound>(asks(OperatorWhat::Exclude, "b_1_0"));
   REQUIRE(told.size() == 4);
@@ -140,7 +141,7 @@ TEST_CASE_METHOD(KeptOutTest, "allow: the node joins as a newcomer does", "[unit
   CHECK_THAT(rendezvous.operator_answer(), Catch::Contains("was not kept out"));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "allow: has an effect only where something was kept out",
+TEST_CASE_METHOD(KeptOutTest, "allow: it has an effect only on nodes that were kept out",
                  "[unit][rendezvous]") {
   const auto has_effect = [&](OperatorWhat what, const char* node) {
     return rendezvous.has_effect({what, node});
@@ -157,7 +158,8 @@ TEST_CASE_METHOD(KeptOutTest, "allow: has an effect only where something was kep
   CHECK_FALSE(has_effect(OperatorWhat::Allow, "b"));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "excluded: who comes later is kept out, too; others are not",
+TEST_CASE_METHOD(KeptOutTest,
+                 "excluded: a node that joins later is kept out, too, and others are not",
                  "[unit][rendezvous]") {
   asks(OperatorWhat::Exclude, "e");
   CHECK_THAT(rendezvous.operator_answer(), Catch::Contains("not in the run now"));
@@ -172,7 +174,8 @@ TEST_CASE_METHOD(KeptOutTest, "excluded: who comes later is kept out, too; other
   CHECK(state_of("f") != NodeState::KeptOut);
 }
 
-TEST_CASE_METHOD(KeptOutTest, "kept out: warnings where the others are too few, or it is the host",
+TEST_CASE_METHOD(KeptOutTest,
+                 "kept out: the operator is warned if too few nodes are left, or the node hosts",
                  "[unit][rendezvous]") {
   asks(OperatorWhat::Drain, "a");
   asks(OperatorWhat::Drain, "b");
@@ -189,7 +192,7 @@ TEST_CASE_METHOD(KeptOutTest, "kept out: warnings where the others are too few, 
   CHECK_THAT(rendezvous.reason_for({5}), Catch::Contains("the run ends if this muster does"));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "excluded: not at the cost of nodes that have finished",
+TEST_CASE_METHOD(KeptOutTest, "excluded: no node is excluded when others have finished already",
                  "[unit][rendezvous]") {
   after({}, NodeFinished{{1}, 0, true, ""});
   CHECK(sent<RestartRound>(asks(OperatorWhat::Exclude, "b")).empty());
@@ -197,7 +200,7 @@ TEST_CASE_METHOD(KeptOutTest, "excluded: not at the cost of nodes that have fini
   CHECK(state_of("b") == NodeState::Working);
 }
 
-TEST_CASE_METHOD(KeptOutTest, "kept out: what an operator cannot have, and why",
+TEST_CASE_METHOD(KeptOutTest, "kept out: the objections to an operator's request",
                  "[unit][rendezvous]") {
   const auto objection = [&](OperatorWhat what, const std::string& node) {
     return rendezvous.objection_to({what, node});
@@ -219,8 +222,7 @@ TEST_CASE_METHOD(KeptOutTest, "kept out: what an operator cannot have, and why",
   CHECK_THAT(objection(OperatorWhat::Allow, "b"), Catch::Contains("has ended"));
 }
 
-TEST_CASE("kept out: torchrun nodes and runs without muster nodes cannot be told",
-          "[unit][rendezvous]") {
+TEST_CASE("kept out: runs without muster nodes refuse it", "[unit][rendezvous]") {
   const Rendezvous rendezvous(RendezvousSetup{});
   CHECK_THAT(rendezvous.objection_to({OperatorWhat::Exclude, "a"}),
              Catch::Contains("no muster node"));
@@ -253,7 +255,8 @@ TEST_CASE_METHOD(RendezvousTest, "excluded: a spare steps in", "[unit][rendezvou
   CHECK(complete.contains(3));
 }
 
-TEST_CASE_METHOD(KeptOutTest, "strikes: nodes that go when the run has ended are not lost",
+TEST_CASE_METHOD(KeptOutTest,
+                 "strikes: nodes that go after the end of the run are not counted as lost",
                  "[unit][rendezvous]") {
   after({}, OperatorAsked{OperatorWhat::Stop});
   after({}, ConnectionLost{{2}});

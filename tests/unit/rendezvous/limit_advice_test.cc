@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST_CASE("limit advice: it names what to raise, and says nothing about other errors",
+TEST_CASE("limit advice: it names the limit to raise, and is empty for other errors",
           "[unit][rendezvous]") {
   CHECK(limit_advice(EMFILE) == "; the limit of open files is reached: raise it with `ulimit -n`");
   CHECK(limit_advice(ENFILE).find("fs.file-max") != std::string::npos);

@@ -27,20 +27,20 @@ struct LingerTest {
   void wait_in_vain() { linger.end_waiting_turn(now += Linger::kPrompt); }
 };
 
-TEST_CASE_METHOD(LingerTest, "linger: it is waited after so many prompt turns in a row",
+TEST_CASE_METHOD(LingerTest, "linger: the host waits after enough prompt turns in a row",
                  "[unit][linger]") {
   CHECK_FALSE(turn(0us));
   CHECK(turns_until_waiting(1000) == Linger::kTurnsFirst);
   CHECK(turn(10us));
 }
 
-TEST_CASE_METHOD(LingerTest, "linger: a client that asks now and then is never waited for",
+TEST_CASE_METHOD(LingerTest, "linger: the host does not wait for a client that asks rarely",
                  "[unit][linger]") {
   for (int i = 0; i < 1000; ++i)
     CHECK_FALSE(turn(Linger::kPrompt));
 }
 
-TEST_CASE_METHOD(LingerTest, "linger: one pause, and the prompt turns are counted anew",
+TEST_CASE_METHOD(LingerTest, "linger: after a pause the prompt turns are counted anew",
                  "[unit][linger]") {
   turn(0us);
   turns_until_waiting(1000);
@@ -49,7 +49,7 @@ TEST_CASE_METHOD(LingerTest, "linger: one pause, and the prompt turns are counte
 }
 
 TEST_CASE_METHOD(LingerTest,
-                 "linger: each wait in vain doubles what the next one takes, to a limit",
+                 "linger: each wait in vain doubles the turns before the next one, up to a limit",
                  "[unit][linger]") {
   turn(0us);
   turns_until_waiting(1000);
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(LingerTest,
   CHECK(turns_until_waiting(10'000) == Linger::kTurnsMost);
 }
 
-TEST_CASE_METHOD(LingerTest, "linger: a wait that was not in vain forgives those that were",
+TEST_CASE_METHOD(LingerTest, "linger: a wait with an answer resets the number of turns",
                  "[unit][linger]") {
   turn(0us);
   turns_until_waiting(1000);

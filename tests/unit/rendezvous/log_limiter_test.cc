@@ -21,7 +21,7 @@ TEST_CASE("log limiter: one line for each cause and peer, and how many were left
   CHECK_FALSE(log.admit(now, "a", peer));
 }
 
-TEST_CASE("log limiter: many peers together get a burst, and then so many lines a second",
+TEST_CASE("log limiter: many peers together get a burst, and then some lines a second",
           "[unit][net]") {
   LogLimiter log;
   const Instant begin{std::chrono::seconds(100)};

@@ -156,7 +156,7 @@ TEST_CASE("native codec: a join's settings are exact, to the nanosecond", "[unit
   CHECK(join.spare);
 }
 
-TEST_CASE("native codec: what only newer ones say is optional", "[unit][rendezvous]") {
+TEST_CASE("native codec: fields of newer versions are optional", "[unit][rendezvous]") {
   NodeJoined join = full_join();
   join.instance.clear();
   const std::string older = json_of(NativeRequest(join));
@@ -175,7 +175,8 @@ TEST_CASE("native codec: what only newer ones say is optional", "[unit][rendezvo
           .has_value());
 }
 
-TEST_CASE("native codec: of another protocol only the versions are read", "[unit][rendezvous]") {
+TEST_CASE("native codec: of another protocol version only the versions are read",
+          "[unit][rendezvous]") {
   for (const int version : {0, kNativeProtocolVersion + 1}) {
     const std::string start =
         R"(","protocol_version":)" + std::to_string(version) + R"(,"muster_version":"7.0",)";
@@ -219,7 +220,8 @@ TEST_CASE("native codec: a type that is not known is named", "[unit][rendezvous]
   CHECK(decode_native_message(R"({"type":"keep_alive"})").has_error());
 }
 
-TEST_CASE("native codec: what is no object with a type is refused", "[unit][rendezvous]") {
+TEST_CASE("native codec: a message that is no object with a type is refused",
+          "[unit][rendezvous]") {
   for (const char* text : {"", "nonsense", "[]", "3", "null", "{", R"({"type":"keep_alive"} x)",
                            "{\"type\":\"keep_alive\xff\"}"}) {
     INFO(text);
@@ -337,7 +339,7 @@ TEST_CASE("native codec: a long reason is cut, and always fits a frame", "[unit]
   }
 }
 
-TEST_CASE("native codec: a short reason is whole, whatever is in it", "[unit][rendezvous]") {
+TEST_CASE("native codec: a short reason of any bytes is whole", "[unit][rendezvous]") {
   const auto decoded = decode_native_message(json_of(NativeMessage(NativeRefused{"ab\xff"})));
   REQUIRE(decoded.has_value());
   CHECK(std::get<NativeRefused>(*decoded).text == "ab\xef\xbf\xbd");
@@ -382,7 +384,7 @@ std::string repeated(const std::string& piece, std::size_t times) {
 
 }  // namespace
 
-TEST_CASE("native codec: a message has at most so many values and levels", "[unit][rendezvous]") {
+TEST_CASE("native codec: the values and levels of a message are limited", "[unit][rendezvous]") {
   const auto message = [](const std::string& unknown) {
     return decode_native_message(R"({"type":"prepare_store","round":1,"new":)" + unknown + "}");
   };

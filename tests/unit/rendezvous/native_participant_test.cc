@@ -78,7 +78,7 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a node that runs resumes on a ne
   CHECK(participant->attached());
 }
 
-TEST_CASE_METHOD(ParticipantTest, "participant: a node that finishes while it resumes says so",
+TEST_CASE_METHOD(ParticipantTest, "participant: a node that finishes while it resumes reports it",
                  "[unit][rendezvous]") {
   run_round();
   feed(Participant::ConnectionBroke{"reset"});
@@ -126,7 +126,7 @@ TEST_CASE_METHOD(ParticipantTest,
 }
 
 TEST_CASE_METHOD(ParticipantTest,
-                 "participant: a failure that nobody heard is told after the resume",
+                 "participant: a failure without a connection is reported after the resume",
                  "[unit][rendezvous]") {
   run_round();
   feed(Participant::ConnectionBroke{"reset"});
@@ -140,8 +140,10 @@ TEST_CASE_METHOD(ParticipantTest,
   CHECK(told[0].round == 4);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "participant: a failed end is told after the resume, as failed",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    ParticipantTest,
+    "participant: a failed end without a connection is reported as failed after the resume",
+    "[unit][rendezvous]") {
   run_round();
   feed(Participant::ConnectionBroke{"reset"});
   const auto resumes = sent<NodeResumed>(connect());
@@ -226,8 +228,10 @@ TEST_CASE_METHOD(ParticipantTest, "participant: workers run on while the connect
   CHECK_FALSE(has<Participant::RestartWorkers>(fail_to_connect(*this, 60s, Why::NobodyListens)));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no evidence",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(
+    ParticipantTest,
+    "participant: a refused connection after a silence is no evidence against the host",
+    "[unit][rendezvous]") {
   using Why = Participant::ConnectFailed::Why;
   run_round();
   feed(Participant::ConnectionBroke{"reset"});
@@ -239,7 +243,8 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a refusal after a silence is no 
   CHECK(has<Participant::RestartWorkers>(fail_to_connect(*this, 6s, Why::NobodyListens)));
 }
 
-TEST_CASE_METHOD(ParticipantTest, "participant: rank 0 says when it has last heard all the others",
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: rank 0 answers when it has last heard all the others",
                  "[unit][rendezvous]") {
   using Why = Participant::ConnectFailed::Why;
   const auto reach_answer = [](const Participant::Actions& actions) -> std::optional<Instant> {
@@ -259,7 +264,7 @@ TEST_CASE_METHOD(ParticipantTest, "participant: rank 0 says when it has last hea
   CHECK(reach_answer(feed(Participant::PeerReached{40, 1})) == second);
 }
 
-TEST_CASE_METHOD(ParticipantTest, "participant: what rank 0 knows counts by its age",
+TEST_CASE_METHOD(ParticipantTest, "participant: the age of rank 0's knowledge counts",
                  "[unit][rendezvous]") {
   using Why = Participant::ConnectFailed::Why;
   run_round(1, 3);

@@ -56,7 +56,7 @@ std::string error_of(const Json& json) {
 
 }  // namespace
 
-TEST_CASE("node report: the fullest one comes back as it was", "[unit][rendezvous]") {
+TEST_CASE("node report: a report with all fields is read as it was written", "[unit][rendezvous]") {
   const std::string json = json_of(NativeRequest(full_report()));
   const auto decoded = decode_native_request(json, ConnectionId{7});
   REQUIRE(decoded.has_value());
@@ -70,8 +70,7 @@ TEST_CASE("node report: the fullest one comes back as it was", "[unit][rendezvou
   CHECK(json_of(*decoded) == json);
 }
 
-TEST_CASE("node report: the largest texts fit a message, whatever bytes they have",
-          "[unit][rendezvous]") {
+TEST_CASE("node report: the largest texts of any bytes fit a message", "[unit][rendezvous]") {
   for (const char byte : {'x', '\x01', '\xff', '"'}) {
     NodeReport report = full_report();
     const std::string text(10 * kMaxReportTextBytes, byte);
@@ -83,7 +82,7 @@ TEST_CASE("node report: the largest texts fit a message, whatever bytes they hav
   }
 }
 
-TEST_CASE("node report: of a long stderr the end is sent, of a long message its beginning",
+TEST_CASE("node report: the end of a long stderr and the beginning of a long message are sent",
           "[unit][rendezvous]") {
   NodeReport report = full_report();
   std::string text = "begin\xc3\xa9";
@@ -99,7 +98,7 @@ TEST_CASE("node report: of a long stderr the end is sent, of a long message its 
   CHECK_THAT(sent.stderr_end, !Contains("\xef\xbf\xbd"));  // No character was cut in two.
 }
 
-TEST_CASE("node report: what exceeds a limit is refused, and the field named",
+TEST_CASE("node report: a value over a limit is refused, and the error names the field",
           "[unit][rendezvous]") {
   const Json good = Json::parse(json_of(NativeRequest(full_report())));
   CHECK(error_of(good).empty());
@@ -129,7 +128,7 @@ TEST_CASE("node report: what exceeds a limit is refused, and the field named",
   CHECK_THAT(error_of(bad), Contains("progress_before_ns"));
 }
 
-TEST_CASE("node questions: both kinds, and both answers, come back as they were",
+TEST_CASE("node questions: both kinds and both answers are read as they were written",
           "[unit][rendezvous]") {
   NodeAsked log{.to = {}, .number = 12, .what = NodeAsked::What::Log, .local_rank = 3};
   log.from_stderr = true;
@@ -162,7 +161,7 @@ TEST_CASE("node questions: both kinds, and both answers, come back as they were"
   CHECK(error_of(large) == "field base64: not base64");
 }
 
-TEST_CASE("node reports: a node may report eight times at once, then twice in a second",
+TEST_CASE("node reports: a node may report eight times at once, then twice a second",
           "[unit][rendezvous]") {
   ReportLimiter limiter;
   Instant now{1h};
@@ -174,7 +173,8 @@ TEST_CASE("node reports: a node may report eight times at once, then twice in a 
   CHECK(limiter.admit(now + 1s));
 }
 
-TEST_CASE("node reports: memory is bounded, and all of it is given back", "[unit][rendezvous]") {
+TEST_CASE("node reports: their memory is bounded, and the account returns to 0",
+          "[unit][rendezvous]") {
   std::size_t total = 0;
   {
     NodeReports reports(total);
@@ -196,7 +196,7 @@ TEST_CASE("node reports: memory is bounded, and all of it is given back", "[unit
   CHECK(total == 0);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "reports: what a node tells is in the views of its run",
+TEST_CASE_METHOD(RunServiceTest, "reports: a node's report is in the views of its run",
                  "[unit][rendezvous]") {
   two_in_a_round();
   NodeReport report = full_report();
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(RunServiceTest, "reports: what a node tells is in the views of 
 }
 
 TEST_CASE_METHOD(RunServiceTest,
-                 "reports: a node that has left leaves nothing to the next of its name",
+                 "reports: a new node does not get the report of one with its name that has left",
                  "[unit][rendezvous]") {
   two_in_a_round();
   tell(2, full_report());
@@ -237,7 +237,7 @@ TEST_CASE_METHOD(RunServiceTest,
     CHECK_FALSE(node.report);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "reports: one that is no member's is not kept",
+TEST_CASE_METHOD(RunServiceTest, "reports: a report of a client that is no member is not kept",
                  "[unit][rendezvous]") {
   two_in_a_round();
   hello(3);
@@ -293,7 +293,7 @@ TEST_CASE_METHOD(RunServiceTest,
 }
 
 TEST_CASE_METHOD(RunServiceTest,
-                 "questions: an older node is not asked, and no more than the limit",
+                 "questions: older nodes are not asked, and the number of questions is limited",
                  "[unit][rendezvous]") {
   two_in_a_round();
   CHECK_THAT(*service->ask("job", 0, {.to = {}, .number = 1}, at()), Contains("cannot be asked"));

@@ -13,8 +13,7 @@ TEST_CASE("printable text: plain text stays as it is", "[unit][rendezvous]") {
     CHECK(printable_text(text) == text);
 }
 
-TEST_CASE("printable text: what ends a line or steers a terminal is escaped",
-          "[unit][rendezvous]") {
+TEST_CASE("printable text: line ends and control characters are escaped", "[unit][rendezvous]") {
   CHECK(printable_text("a\nb\rc\td") == R"(a\x0ab\x0dc\x09d)");
   CHECK(printable_text("\x1b[31m") == R"(\x1b[31m)");
   CHECK(printable_text(std::string("\0\x7f", 2)) == R"(\x00\x7f)");
@@ -40,7 +39,7 @@ TEST_CASE("printable text: a long text is cut", "[unit][rendezvous]") {
   CHECK(printable_text(std::string(1 << 20, '\n')).size() == 4 * kMaxLoggedTextBytes + 3);
 }
 
-TEST_CASE("terminal text: lines stay lines, and nothing steers the terminal",
+TEST_CASE("terminal text: line ends stay, and other control characters are escaped",
           "[unit][rendezvous]") {
   CHECK(terminal_text("a\tb\n\"c\\\n") == "a\tb\n\"c\\\n");
   CHECK(terminal_text("a\r\nb\rc") == "a\nb\nc");

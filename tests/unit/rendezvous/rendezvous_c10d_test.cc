@@ -72,7 +72,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: muster and torchrun share a round; muster
   CHECK(std::get<RoundComplete>(told[0]).store);
 }
 
-TEST_CASE_METHOD(DoorTest, "c10d door: a full round that cannot begin yet takes nobody else",
+TEST_CASE_METHOD(DoorTest, "c10d door: a full round that cannot begin yet admits no other node",
                  "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2};
   NodeJoined absent{
@@ -116,8 +116,7 @@ TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit
   }
 }
 
-TEST_CASE("c10d door: a join must not be merged while nobody knows the minimum",
-          "[unit][rendezvous]") {
+TEST_CASE("c10d door: a join is not merged while the minimum is not known", "[unit][rendezvous]") {
   DoorTest test{std::nullopt};
   auto a = test.torch("a", 3, 4);
   auto b = test.torch("b", 3, 4);
@@ -133,7 +132,7 @@ TEST_CASE("c10d door: a join must not be merged while nobody knows the minimum",
   CHECK(test.shown().participants.size() == 2);
 }
 
-TEST_CASE("c10d door: with the minimum known, a merged join gets its deadline from us",
+TEST_CASE("c10d door: with the minimum known, the host sets the deadline of a merged join",
           "[unit][rendezvous]") {
   DoorTest test(RunSettings{.min_nodes = 2, .max_nodes = 3});
   auto a = test.torch("a", 2, 3);
@@ -163,7 +162,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: heartbeats of muster nodes are renewed on
   CHECK(*shown().last_heartbeats.find({"m", 1, 0}) == wall());
 }
 
-TEST_CASE("c10d door: rank 0 stays where it was, whoever completes the round",
+TEST_CASE("c10d door: rank 0 keeps its rank, whichever node completes the round",
           "[unit][rendezvous]") {
   DoorTest test{std::nullopt};
   auto b = test.torch("b", 1, 2);
@@ -183,7 +182,7 @@ TEST_CASE("c10d door: rank 0 stays where it was, whoever completes the round",
   CHECK(*test.shown().participants.find(b.name()) == 0);
 }
 
-TEST_CASE_METHOD(DoorTest, "c10d door: clocks that are 20 s apart do not evict anybody",
+TEST_CASE_METHOD(DoorTest, "c10d door: clocks that are 20 s apart remove no node",
                  "[unit][rendezvous]") {
   auto a = torch("a");
   auto b = torch("b");
@@ -255,7 +254,7 @@ TEST_CASE("c10d door: when the fastest clock has gone, the slower ones do not lo
 
 // Seed 15978 of the simulation: torchrun nodes whose clocks are far apart, at a host without
 // settings.
-TEST_CASE("c10d door: a clock that is off does not make a round overfull", "[unit][rendezvous]") {
+TEST_CASE("c10d door: wrong clocks do not put too many nodes into a round", "[unit][rendezvous]") {
   DoorTest test{std::nullopt};
   auto slow = test.torch("slow", 2, 3);
   auto other = test.torch("other", 2, 3);
@@ -313,7 +312,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: a muster node's name cannot be used by ot
   CHECK(rendezvous.propose({{1}, shown(), wild}, now, wall()).verdict == ProposalVerdict::Refused);
 }
 
-TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is refused",
+TEST_CASE_METHOD(DoorTest, "c10d door: a node that waits where all places are taken is refused",
                  "[unit][rendezvous]") {
   auto a = torch("a");
   auto b = torch("b");
@@ -337,8 +336,7 @@ TEST_CASE_METHOD(DoorTest, "c10d door: who waits where all places are taken is r
 // Seed 83 of the shapes simulation: all nodes of the previous round had fallen silent, so no round
 // could begin for five minutes. Two torchrun nodes wrote a complete round again and again without a
 // pause.
-TEST_CASE("c10d door: a round that is held up shows no last call that is over",
-          "[unit][rendezvous]") {
+TEST_CASE("c10d door: a delayed round does not show an expired last call", "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 3};
   DoorTest test(run);
   auto a = test.torch("a", 2, 3);
@@ -368,7 +366,7 @@ TEST_CASE("c10d door: a round that is held up shows no last call that is over",
 }
 
 // Under torchrun, a node on the wait list stays there in a full round, and all others restart.
-TEST_CASE("c10d door: nobody waits for the next round where all places are taken",
+TEST_CASE("c10d door: no node stays on the wait list when all places are taken",
           "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
   DoorTest test(run);
@@ -400,7 +398,7 @@ TEST_CASE("c10d door: nobody waits for the next round where all places are taken
 }
 
 // Seed 489 of the shapes simulation.
-TEST_CASE("c10d door: nor does anybody wait there among torchrun nodes alone",
+TEST_CASE("c10d door: no node stays on the wait list of a full round of torchrun nodes alone",
           "[unit][rendezvous]") {
   DoorTest test(std::nullopt);
   auto a = test.torch("a");
@@ -421,7 +419,8 @@ TEST_CASE("c10d door: nor does anybody wait there among torchrun nodes alone",
   CHECK(test.shown().redundancy_list.contains(c.name()));
 }
 
-TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit][rendezvous]") {
+TEST_CASE("c10d door: a restart ends when the node that waits for it is gone",
+          "[unit][rendezvous]") {
   const RunSettings run{.min_nodes = 2, .max_nodes = 2};
   DoorTest test(run);
   auto a = test.torch("a");
@@ -438,7 +437,7 @@ TEST_CASE("c10d door: a restart that nobody waits for any more is none", "[unit]
   CHECK(test.shown().wait_list.contains({"n", 1, 0}));
 }
 
-TEST_CASE("c10d door: a foreign attribute stays", "[unit][rendezvous]") {
+TEST_CASE("c10d door: an attribute that muster does not know is kept", "[unit][rendezvous]") {
   DoorTest test;
   auto a = test.torch("a");
   RendezvousState seen = test.shown();

@@ -33,8 +33,9 @@ RunSettings exactly(int nodes) {
   return {.min_nodes = nodes, .max_nodes = nodes, .max_restarts = 3};
 }
 
-TEST_CASE("rendezvous: the last unfinished node is lost: the others are told, and the job failed",
-          "[unit][rendezvous]") {
+TEST_CASE(
+    "rendezvous: if the last unfinished node is lost, the job has failed and the others learn it",
+    "[unit][rendezvous]") {
   InARound test(exactly(2), 2);
   CHECK(test.finishes(1).empty());
   RendezvousActions actions;
@@ -65,7 +66,7 @@ TEST_CASE("rendezvous: the last unfinished node is lost: the others are told, an
   CHECK(refused.at(3).why == JoinRefused::Why::Closed);
 }
 
-TEST_CASE("rendezvous: the last two unfinished nodes are lost one after the other",
+TEST_CASE("rendezvous: the last two unfinished nodes may be lost one after the other",
           "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 3}, 3);
   test.finishes(1);
@@ -77,7 +78,7 @@ TEST_CASE("rendezvous: the last two unfinished nodes are lost one after the othe
   CHECK(ended.at(1).who->addr == "b");
 }
 
-TEST_CASE("rendezvous: who is left after others have finished goes on if it is enough",
+TEST_CASE("rendezvous: the nodes left after others have finished go on if they are enough",
           "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 3}, 3);
   test.finishes(1);
@@ -91,7 +92,7 @@ TEST_CASE("rendezvous: who is left after others have finished goes on if it is e
   CHECK(ended.at(1).succeeded);
 }
 
-TEST_CASE("rendezvous: spares take over from those that are lost after others have finished",
+TEST_CASE("rendezvous: spares replace nodes that are lost after others have finished",
           "[unit][rendezvous]") {
   InARound test(exactly(2), 2);
   for (const std::uint32_t id : {8, 9}) {
@@ -124,7 +125,7 @@ TEST_CASE_METHOD(RendezvousTest,
   CHECK(rendezvous.participants() == 2);
 }
 
-TEST_CASE("rendezvous: a newcomer that never took part and goes does not make the job fail",
+TEST_CASE("rendezvous: a newcomer that leaves before its first round does not fail the job",
           "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 2}, 1);
   CHECK(InARound::sent<RestartRound>(test.joins(2, "b")).size() == 1);
@@ -144,8 +145,9 @@ TEST_CASE("rendezvous: a finished node that was silent for a while is still told
   CHECK(InARound::sent<RunEnded>(test.finishes(2)).size() == 2);
 }
 
-TEST_CASE("rendezvous: who gives up waiting after others have finished takes no hope along",
-          "[unit][rendezvous]") {
+TEST_CASE(
+    "rendezvous: a failed job ends at once if too few nodes are left after others have finished",
+    "[unit][rendezvous]") {
   auto run = exactly(2);
   run.join_timeout = 10s;
   InARound test(run, 2);
@@ -158,7 +160,7 @@ TEST_CASE("rendezvous: who gives up waiting after others have finished takes no 
         "least 2");
 }
 
-TEST_CASE("rendezvous: it says for whom it waits, to newcomers and when time is up, too",
+TEST_CASE("rendezvous: the missing nodes are named, also to newcomers and after the timeout",
           "[unit][rendezvous]") {
   auto run = exactly(3);
   run.join_timeout = 60s;
@@ -179,7 +181,7 @@ TEST_CASE("rendezvous: it says for whom it waits, to newcomers and when time is 
   CHECK(refused.at(1).text == "no round within 60 s (--rdzv-conf join_timeout): " + waiting);
 }
 
-TEST_CASE("rendezvous: who is back is not named as gone, and a new round forgets",
+TEST_CASE("rendezvous: a node that is back is not named as gone, and a new round forgets old names",
           "[unit][rendezvous]") {
   InARound test(exactly(2), 2);
   test.after(0s, ConnectionLost{{2}});
@@ -199,7 +201,7 @@ TEST_CASE("rendezvous: a node that is not let in is told why", "[unit][rendezvou
     CHECK(test.rendezvous.reason_for({3}) ==
           "round 0 runs with 2 nodes; 2 of 2 places are taken: this node waits as a spare");
   }
-  SECTION("no place in a round that is about to be") {
+  SECTION("no place in the round that gathers") {
     InARound test(exactly(2), 2);
     test.after(0s, WorkersFailed{{1}, 0, "x"});
     test.joins(3, "c");
@@ -231,7 +233,8 @@ TEST_CASE("rendezvous: a node that is not let in is told why", "[unit][rendezvou
   }
 }
 
-TEST_CASE("rendezvous: every loss is noted once, the orderly end is none", "[unit][rendezvous]") {
+TEST_CASE("rendezvous: every loss is noted once, and an orderly end is no loss",
+          "[unit][rendezvous]") {
   InARound test({.min_nodes = 1, .max_nodes = 3}, 3);
   const auto gone = [](const RendezvousActions& actions) {
     std::vector<NodeGone> found;
@@ -254,7 +257,7 @@ TEST_CASE("rendezvous: every loss is noted once, the orderly end is none", "[uni
 
 // --- connections that come back -----------------------------------------------------------------
 
-TEST_CASE("rendezvous: a round or a restart that was said to a dead connection is said again",
+TEST_CASE("rendezvous: a round or a restart that was sent to a dead connection is sent again",
           "[unit][rendezvous]") {
   InARound test(exactly(2), 2);
   test.after(0s, WorkersFailed{{1}, 0, "x"});
@@ -314,7 +317,8 @@ TEST_CASE_METHOD(SameName, "rendezvous: two agents with one address and pid are 
   CHECK(sent<RoundComplete>(ready(joins_as(1, "i1"))).size() == 2);
 }
 
-TEST_CASE_METHOD(SameName, "rendezvous: an instance that is back on a new connection has its place",
+TEST_CASE_METHOD(SameName,
+                 "rendezvous: an instance that is back on a new connection keeps its place",
                  "[unit][rendezvous]") {
   joins_as(1, "i1");
   CHECK(joins_as(9, "i1").empty());  // The host does not know yet that the old connection is dead.
@@ -351,7 +355,7 @@ TEST_CASE_METHOD(SameName, "rendezvous: an older muster does not take a newer on
   CHECK_THAT(refused.at(2).text, Catch::Contains("host_1_0"));
 }
 
-TEST_CASE_METHOD(SameName, "rendezvous: numbers from strangers do not overflow",
+TEST_CASE_METHOD(SameName, "rendezvous: extreme local ids of nodes do not overflow",
                  "[unit][rendezvous]") {
   for (const std::int64_t number : {std::int64_t{-5}, std::numeric_limits<std::int64_t>::max()})
     for (const std::uint32_t id : {1, 2}) {

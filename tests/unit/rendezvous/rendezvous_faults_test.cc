@@ -38,7 +38,8 @@ TEST_CASE("rendezvous: a restart may remove members that were lost at the same i
   CHECK(test.rendezvous.round() == 1);
 }
 
-TEST_CASE("rendezvous: a pause of the host is no wait for a round", "[unit][rendezvous]") {
+TEST_CASE("rendezvous: a pause of the host does not count toward the join timeout",
+          "[unit][rendezvous]") {
   RendezvousTest test({.min_nodes = 2, .max_nodes = 2, .join_timeout = 60s});
   NodeJoined join = test.join(1, "a");
   join.resumes = true;

@@ -26,7 +26,7 @@ TEST_CASE("rendezvous: the longest timeouts do not run out at once", "[unit][ren
   CHECK(later(Instant(1s), Duration::min()) == Instant(1s));
 }
 
-TEST_CASE("rendezvous: the workers of a round fit an int", "[unit][rendezvous]") {
+TEST_CASE("rendezvous: the number of a round's workers fits an int", "[unit][rendezvous]") {
   RendezvousTest test({.min_nodes = 1, .max_nodes = std::numeric_limits<int>::max()});
   auto event = test.join(1, "a");
   event.local_world_size = kMaxRoundWorkers / static_cast<int>(kMaxMembers) + 1;
@@ -87,7 +87,8 @@ struct PreparedByA : RendezvousTest {
   }
 };
 
-TEST_CASE_METHOD(PreparedByA, "rendezvous: a rank 0 that cannot host the store is passed over",
+TEST_CASE_METHOD(PreparedByA,
+                 "rendezvous: another node becomes rank 0 if the first cannot host the store",
                  "[unit][rendezvous]") {
   const auto prepare = next(after(0s, NodeFinished{{1}, 0, false, "the port is in use"}));
   REQUIRE(prepare.size() == 1);
@@ -105,7 +106,7 @@ TEST_CASE_METHOD(PreparedByA, "rendezvous: a rank 0 that cannot host the store i
   }
 }
 
-TEST_CASE_METHOD(PreparedByA, "rendezvous: a rank 0 that lives and is silent about the store",
+TEST_CASE_METHOD(PreparedByA, "rendezvous: a rank 0 that lives and does not report the store",
                  "[unit][rendezvous]") {
   CHECK(pass(29s, {1, 2, 3}).empty());
   const auto actions = pass(2s, {1, 2, 3});
@@ -185,7 +186,7 @@ TEST_CASE("c10d door: a clock in the far future moves nobody else's lease", "[un
   CHECK(test.rendezvous.name_of({3}) != nullptr);
 }
 
-TEST_CASE("c10d door: a heartbeat that another connection says again changes nothing",
+TEST_CASE("c10d door: a heartbeat that another connection repeats has no effect",
           "[unit][rendezvous]") {
   TorchDoor test({.min_nodes = 2, .max_nodes = 2});
   auto node = test.torch("t");
@@ -206,8 +207,7 @@ TEST_CASE("c10d door: a heartbeat that another connection says again changes not
   CHECK(test.rendezvous.members() == 1);
 }
 
-TEST_CASE("c10d door: who is not in the round does not close the run for it",
-          "[unit][rendezvous]") {
+TEST_CASE("c10d door: a node outside of the round does not close the run", "[unit][rendezvous]") {
   TorchDoor test({.min_nodes = 2, .max_nodes = 2});
   test.joins(1, "m");
   auto in = test.torch("in");

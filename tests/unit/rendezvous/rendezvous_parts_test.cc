@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clients = std::vector<ConnectionId>;
 
-TEST_CASE("turns: a loser is answered when it is its turn, and then wins", "[unit][rendezvous]") {
+TEST_CASE("turns: a held client is answered at its turn, and then wins", "[unit][rendezvous]") {
   CompareSetTurns turns;
   const ConnectionId a{1}, b{2}, c{3};
   const Instant now{};
@@ -29,7 +29,8 @@ TEST_CASE("turns: a loser is answered when it is its turn, and then wins", "[uni
   CHECK(turns.take_released() == Clients{b});
 }
 
-TEST_CASE("turns: an unused turn passes on, a dead client's at once", "[unit][rendezvous]") {
+TEST_CASE("turns: an unused turn goes to the next client, and a dead client's at once",
+          "[unit][rendezvous]") {
   CompareSetTurns turns;
   const ConnectionId a{1}, b{2}, c{3};
   Instant now{};
@@ -47,8 +48,7 @@ TEST_CASE("turns: an unused turn passes on, a dead client's at once", "[unit][re
   CHECK_FALSE(turns.next_deadline());
 }
 
-TEST_CASE("turns: nobody is held back for longer than the limit, nor too many",
-          "[unit][rendezvous]") {
+TEST_CASE("turns: the time and the number of held clients are limited", "[unit][rendezvous]") {
   CompareSetTurns turns({.turn = 1s, .hold = 2s, .held = 3});
   Instant now{};
   turns.tried({0}, false, now);
@@ -90,7 +90,7 @@ TEST_CASE("ranks: torchrun nodes alone are numbered as torchrun does", "[unit][r
         std::vector<std::size_t>{2, 1, 0});
 }
 
-TEST_CASE("ranks: they stick, and a new rank 0 is a muster node if there is one",
+TEST_CASE("ranks: nodes keep their ranks, and a new rank 0 is a muster node if there is one",
           "[unit][rendezvous]") {
   CHECK(ranks({node("a", false), node("b", true, 0), node("c", false, 2)}) ==
         std::vector<std::size_t>{1, 0, 2});
@@ -99,7 +99,7 @@ TEST_CASE("ranks: they stick, and a new rank 0 is a muster node if there is one"
   CHECK(ranks({node("a", true, 7), node("b", true, 0)}) == std::vector<std::size_t>{1, 0});
 }
 
-TEST_CASE("ranks: of workers, with roles of their own", "[unit][rendezvous]") {
+TEST_CASE("ranks: of workers, also within their roles", "[unit][rendezvous]") {
   const auto workers = assign_worker_ranks({{"trainer", 2}, {"reader", 1}, {"trainer", 3}});
   CHECK(workers[2] == WorkerRanks{{3}, 6, 2, 5});
   CHECK(workers[1] == WorkerRanks{{2}, 6, 0, 1});
@@ -133,7 +133,7 @@ TEST_CASE("settings: values as Python reads them", "[unit][rendezvous]") {
   CHECK(settings->dead_after() == 20s);
 }
 
-TEST_CASE("settings: what is wrong is said", "[unit][rendezvous]") {
+TEST_CASE("settings: an error names the wrong value", "[unit][rendezvous]") {
   const auto reason = [](std::map<std::string, std::string> conf) {
     const auto settings = make_settings({"job", 1, 1, 0}, conf);
     return settings ? std::string() : settings.error().reason;

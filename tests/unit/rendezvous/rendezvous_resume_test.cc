@@ -17,7 +17,8 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node on a new connection stays in its ro
   CHECK(rendezvous.participants() == 3);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: who joins again after a resume is told what the host said",
+TEST_CASE_METHOD(ResumeTest,
+                 "resume: a node that joins after a resume gets the host's earlier answer again",
                  "[unit][rendezvous]") {
   three_in_a_round();
   const auto back = [this](std::uint32_t id, const std::string& addr) {
@@ -50,7 +51,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a closed connection makes a node lost afte
   CHECK(sent<Rejoin>(late).at(12).life == 7);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: one that does not say that it resumes is lost at once",
+TEST_CASE_METHOD(ResumeTest, "resume: a node that does not announce a resume is lost at once",
                  "[unit][rendezvous]") {
   three_in_a_round();
   NodeJoined older = joiner(4, "d");
@@ -92,7 +93,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a round is not complete while a node of it
   CHECK(sent<PrepareStore>(back).size() == 1);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: what a node finished while nobody heard it counts",
+TEST_CASE_METHOD(ResumeTest, "resume: a node that finished without a connection counts as finished",
                  "[unit][rendezvous]") {
   three_in_a_round();
   after({}, NodeFinished{{1}, 0, true, ""});
@@ -179,7 +180,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: without one of its nodes the round is give
   CHECK(sent<Rejoin>(after({}, resume(3, "c", 2, kOldLife, 5))).contains(3));
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a failure that nobody heard is counted by the next host",
+TEST_CASE_METHOD(ResumeTest, "resume: a failure without a connection is counted by the next host",
                  "[unit][rendezvous]") {
   NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
   failed.state = NodeResumed::State::Stopped;
@@ -196,7 +197,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a failure that nobody heard is counted by 
   CHECK(rendezvous.restarts_used() == 2);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was told of it",
+TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whichever nodes learned of it",
                  "[unit][rendezvous]") {
   // The earlier host knew that b's workers had failed, and was killed while it notified the others.
   NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
@@ -223,7 +224,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was tol
     told.instance = "of b";
     after({}, told);
   }
-  SECTION("a node says more than there can be") {
+  SECTION("a node reports more restarts than are allowed") {
     told.restart_count = 1'000'000;
     after({}, told);
   }
@@ -231,7 +232,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a restart is counted once, whoever was tol
 }
 
 TEST_CASE_METHOD(ResumeTest,
-                 "resume: a failure that nobody heard ends the run without restarts left",
+                 "resume: a failure without a connection ends a run without restarts left",
                  "[unit][rendezvous]") {
   NodeResumed failed = resume(2, "b", 1, kOldLife, 5);
   failed.state = NodeResumed::State::Stopped;
@@ -252,7 +253,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: restarts of a run that has ended are not c
   CHECK(rendezvous.restarts_used() == 0);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: no round is adopted that a node has left",
+TEST_CASE_METHOD(ResumeTest, "resume: a round that a node has left is not adopted",
                  "[unit][rendezvous]") {
   after({}, resume(1, "a", 0, kOldLife, 5));
   SECTION("it joins") {
@@ -275,7 +276,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: no round is adopted that a node has left",
   CHECK_FALSE(rendezvous.recovering());
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: what does not fit the round is told to join again",
+TEST_CASE_METHOD(ResumeTest, "resume: a node whose resume does not fit the round must join again",
                  "[unit][rendezvous]") {
   after({}, resume(1, "a", 0, kOldLife, 5));
   NodeResumed other = resume(2, "b", 0, kOldLife, 5);  // Another node has this rank.
@@ -315,14 +316,14 @@ TEST_CASE_METHOD(ResumeTest, "resume: a node that resumes twice is one node",
   CHECK(pass(3s, {5, 2, 3}).empty());
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a host that has made a round adopts none",
+TEST_CASE_METHOD(ResumeTest, "resume: a host that has made a round adopts no other",
                  "[unit][rendezvous]") {
   three_in_a_round();
   CHECK(sent<Rejoin>(after({}, resume(9, "z", 1, kOldLife, 5))).contains(9));
   CHECK(rendezvous.participants() == 3);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: generations only grow, whoever is asked",
+TEST_CASE_METHOD(ResumeTest, "resume: the next generation is above all credible ones of the nodes",
                  "[unit][rendezvous]") {
   after({}, joiner(1, "a"));
   NodeJoined experienced = joiner(2, "b");
@@ -334,7 +335,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: generations only grow, whoever is asked",
   CHECK(complete.at(1).generation == 41);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a restart that was asked for in an older round is none",
+TEST_CASE_METHOD(ResumeTest, "resume: a restart that was asked for in an older round has no effect",
                  "[unit][rendezvous]") {
   three_in_a_round();
   CHECK(after({}, RestartRequested{{1}, "late", 4}).empty());
@@ -358,7 +359,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a recorded run takes up no round of a run 
                  "[unit][rendezvous]") {
   RunRecord record{.settings = settings, .life = 7, .highest_generation = generation};
   SECTION("an older muster has recorded it") {}
-  SECTION("it is recorded which rounds were of the other run") {
+  SECTION("the record has the rounds of the other run") {
     record.ended_generation = generation;
     record.had_round = true;
   }
@@ -367,7 +368,8 @@ TEST_CASE_METHOD(ResumeTest, "resume: a recorded run takes up no round of a run 
   CHECK_FALSE(rendezvous.recovering());
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a node that has left the recorded round is not told it again",
+TEST_CASE_METHOD(ResumeTest,
+                 "resume: a node that has left the recorded round does not get it again",
                  "[unit][rendezvous]") {
   rendezvous = Rendezvous(RendezvousSetup{.run = settings, .life = 7, .recorded = true});
   three_in_a_round();
@@ -397,7 +399,7 @@ TEST_CASE_METHOD(ResumeTest,
   CHECK(sent<Resumed>(after({}, resume(3, "c", 2, kOldLife))).size() == 3);
 }
 
-TEST_CASE_METHOD(ResumeTest, "resume: a generation that leaves no room for more is not believed",
+TEST_CASE_METHOD(ResumeTest, "resume: a generation too close to the maximum is ignored",
                  "[unit][rendezvous]") {
   NodeJoined liar = joiner(1, "a");
   SECTION("of a node that joins") {

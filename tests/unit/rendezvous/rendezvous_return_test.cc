@@ -21,7 +21,8 @@ struct ReturnTest : ResumeTest {
   }
 };
 
-TEST_CASE_METHOD(ReturnTest, "return: no job ends as hopeless while its nodes are coming back",
+TEST_CASE_METHOD(ReturnTest,
+                 "return: a job does not fail for too few nodes while its nodes come back",
                  "[unit][rendezvous]") {
   CHECK(finished(1, "a", 0).empty());
   after({}, fenced(2, "b"));
@@ -46,7 +47,7 @@ TEST_CASE_METHOD(ReturnTest, "return: no job ends as hopeless while its nodes ar
   }
 }
 
-TEST_CASE_METHOD(ReturnTest, "return: no job has succeeded because only finished nodes are back",
+TEST_CASE_METHOD(ReturnTest, "return: a job has not succeeded because only finished nodes are back",
                  "[unit][rendezvous]") {
   finished(1, "a", 0);
   after({}, fenced(2, "b"));

@@ -25,7 +25,7 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: the maximum completes the round at
   CHECK(rendezvous.phase() == Rendezvous::Phase::Running);
 }
 
-TEST_CASE_METHOD(RendezvousTest, "rendezvous: the last call runs out, the round is complete",
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: the end of the last call completes the round",
                  "[unit][rendezvous]") {
   joins(1, "a");
   pass(5s, {1});
@@ -36,7 +36,8 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: the last call runs out, the round 
   CHECK(sent<PrepareStore>(pass(1s, {1, 2})).size() == 1);
 }
 
-TEST_CASE_METHOD(RendezvousTest, "rendezvous: a preferred rank orders, the host comes next",
+TEST_CASE_METHOD(RendezvousTest,
+                 "rendezvous: preferred ranks decide the order, and then the host comes first",
                  "[unit][rendezvous]") {
   auto preferred = join(1, "z");
   preferred.preferred_rank = 0;
@@ -147,7 +148,7 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: the last to finish ends the job well, f
   CHECK(ended.at(1).succeeded);
 }
 
-TEST_CASE_METHOD(FourNodes, "rendezvous: who has finished is not waited for",
+TEST_CASE_METHOD(FourNodes, "rendezvous: a round does not wait for nodes that have finished",
                  "[unit][rendezvous]") {
   after(1s, NodeFinished{{1}, 0, true, ""});
   after(0s, ConnectionLost{{1}});  // A finished node may go without a restart.
@@ -181,7 +182,7 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: unequal settings are refused, nami
   CHECK(sent<JoinRefused>(after(0s, newer)).at(3).why == JoinRefused::Why::Version);
 }
 
-TEST_CASE_METHOD(RendezvousTest, "rendezvous: a join that waits for too long is told for whom",
+TEST_CASE_METHOD(RendezvousTest, "rendezvous: a join that times out learns which nodes are missing",
                  "[unit][rendezvous]") {
   joins(1, "a");
   CHECK(sent<JoinRefused>(pass(599s, {1})).empty());
@@ -192,7 +193,7 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: a join that waits for too long is 
         "(a_1_0); 1 more must come");
 }
 
-TEST_CASE_METHOD(FourNodes, "rendezvous: a join from before the round, or the restart, is no news",
+TEST_CASE_METHOD(FourNodes, "rendezvous: an old join that arrives late has no effect",
                  "[unit][rendezvous]") {
   auto stale = join(2, "b");
   stale.last_round = -1;
@@ -207,7 +208,8 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a join from before the round, or the re
 }
 
 // Seed 32619 of the simulation: the rendezvous had been restarted, and counted rounds from 0 again.
-TEST_CASE_METHOD(FourNodes, "rendezvous: a round that another one told of is none of this one's",
+TEST_CASE_METHOD(FourNodes,
+                 "rendezvous: a join that names a round of another run with this id is ignored",
                  "[unit][rendezvous]") {
   auto again = join(2, "b");
   REQUIRE(again.last_round == rendezvous.round());
@@ -220,7 +222,8 @@ TEST_CASE_METHOD(FourNodes, "rendezvous: a round that another one told of is non
   CHECK(restarts.at(1).life == 7);
 }
 
-TEST_CASE_METHOD(FourNodes, "rendezvous: it says who is missing", "[unit][rendezvous]") {
+TEST_CASE_METHOD(FourNodes, "rendezvous: the reason names the missing nodes",
+                 "[unit][rendezvous]") {
   after(1s, ConnectionLost{{1}});
   joins(2, "b");
   CHECK(rendezvous.reason() ==

@@ -36,7 +36,8 @@ struct UnseenTest : RendezvousTest {
   std::int64_t generation = 0;
 };
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: no round begins beside one that fell silent as a whole",
+TEST_CASE_METHOD(UnseenTest,
+                 "rendezvous: no round begins while all nodes of the last one are silent",
                  "[unit][rendezvous]") {
   both_fall_silent();
   CHECK_THAT(std::string(rendezvous.reason()), Catch::Contains("all nodes of round 0"));
@@ -44,14 +45,14 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: no round begins beside one that fell s
   CHECK(rendezvous.next_deadline() > now);
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: the wait for a round that fell silent has an end",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: the wait for a silent round has an end",
                  "[unit][rendezvous]") {
   both_fall_silent();
   CHECK(sent<PrepareStore>(pass(kMost - 25s, {3})).empty());
   CHECK(sent<PrepareStore>(pass(20s, {3})).contains(3));
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: one node of the silent round that joins is enough",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: the wait ends when one node of the silent round joins",
                  "[unit][rendezvous]") {
   both_fall_silent();
   NodeJoined back = joiner(4, "b");
@@ -59,7 +60,7 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: one node of the silent round that join
   CHECK(sent<PrepareStore>(after({}, back)).size() == 1);
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent in the place of a silent one is enough",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: the wait ends when a new agent replaces a silent one",
                  "[unit][rendezvous]") {
   both_fall_silent();
   NodeJoined rebooted = joiner(4, "a");
@@ -68,7 +69,7 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent in the place of a silent o
   CHECK(sent<PrepareStore>(after({}, rebooted)).size() == 1);
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent that came before the silence was noticed",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: the new agent may come before the silence is noticed",
                  "[unit][rendezvous]") {
   NodeJoined rebooted = joiner(4, "a");
   rebooted.name.pid = 77;
@@ -77,7 +78,7 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: a new agent that came before the silen
   CHECK_FALSE(sent<PrepareStore>(pass(20s, {3, 4})).empty());
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: a newcomer from elsewhere says nothing of the silent",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: a newcomer from another host does not end the wait",
                  "[unit][rendezvous]") {
   both_fall_silent();
   CHECK(sent<PrepareStore>(after({}, joiner(4, "d"))).empty());
@@ -103,14 +104,14 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: nodes that left, failed or finished ar
   CHECK(sent<PrepareStore>(pass(15s, {3})).contains(3));
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: an operator who knows that they are dead ends the wait",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: an operator's restart ends the wait for silent nodes",
                  "[unit][rendezvous]") {
   both_fall_silent();
   CHECK(rendezvous.objection_to(OperatorAsked::What::Restart).empty());
   CHECK(sent<PrepareStore>(after({}, OperatorAsked{OperatorAsked::What::Restart})).contains(3));
 }
 
-TEST_CASE_METHOD(UnseenTest, "rendezvous: a host that was started again waits for the silent, too",
+TEST_CASE_METHOD(UnseenTest, "rendezvous: a restarted host waits for the silent nodes, too",
                  "[unit][rendezvous]") {
   RendezvousTest restarted(settings);
   RunRecord record{.settings = settings,

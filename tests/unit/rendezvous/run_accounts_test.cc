@@ -16,7 +16,7 @@ struct Accounts {
 
 }  // namespace
 
-TEST_CASE_METHOD(Accounts, "run accounts: a run has so many connections, another run its own",
+TEST_CASE_METHOD(Accounts, "run accounts: each run has its own limit of connections",
                  "[unit][limits]") {
   RunAccount* const first = accounts.enter("job");
   REQUIRE(first != nullptr);
@@ -27,7 +27,7 @@ TEST_CASE_METHOD(Accounts, "run accounts: a run has so many connections, another
   CHECK(accounts.enter("job") == first);
 }
 
-TEST_CASE_METHOD(Accounts, "run accounts: what a run stores is refused beyond its limits",
+TEST_CASE_METHOD(Accounts, "run accounts: requests beyond a run's limits are refused",
                  "[unit][limits]") {
   CHECK(may_store(3, 100));
   CHECK_FALSE(may_store(4, 0));
@@ -43,7 +43,7 @@ TEST_CASE_METHOD(Accounts, "run accounts: what a run stores is refused beyond it
   CHECK(may_store(2, 70));
 }
 
-TEST_CASE_METHOD(Accounts, "run accounts: requests that only take away are never refused",
+TEST_CASE_METHOD(Accounts, "run accounts: requests that store nothing are never refused",
                  "[unit][limits]") {
   accounts.count_stored("job", 9, 900);
   CHECK(may_store(0, 0));
@@ -82,8 +82,7 @@ TEST_CASE_METHOD(Accounts, "run accounts: a run that holds nothing is not known"
   CHECK(accounts.size() == 0);
 }
 
-TEST_CASE_METHOD(Accounts, "run accounts: limits can be changed; what is there stays",
-                 "[unit][limits]") {
+TEST_CASE_METHOD(Accounts, "run accounts: new limits leave the stored values", "[unit][limits]") {
   accounts.count_stored("job", 3, 50);
   accounts.set_limits({.connections = 1, .keys = 2, .bytes = 40, .queued_bytes = 1});
   CHECK(accounts.find("job")->names == 3);

@@ -20,7 +20,7 @@ struct RunHistoryTest {
   RunCounters counters;
 };
 
-TEST_CASE_METHOD(RunHistoryTest, "run history: events are numbered, and only so many are kept",
+TEST_CASE_METHOD(RunHistoryTest, "run history: events are numbered, and their number is limited",
                  "[unit][rendezvous]") {
   CHECK_FALSE(history.last_number());
   for (std::size_t i = 0; i < kMaxRunEvents + 10; ++i)

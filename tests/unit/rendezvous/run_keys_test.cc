@@ -23,13 +23,12 @@ TEST_CASE("run keys: a state and the keys of its rounds are of one run", "[unit]
   CHECK(run_of_key("/torch.rendezvous..5/x") == "/torch.rendezvous..5/x");
 }
 
-TEST_CASE("run keys: other keys are no run's", "[unit][rendezvous]") {
+TEST_CASE("run keys: other keys belong to no run", "[unit][rendezvous]") {
   for (const char* key : {"", "/", "/worker/0", "torch.rendezvous.job", "/torch.rendezvous."})
     CHECK(run_of_key(key).empty());
 }
 
-TEST_CASE("run keys: a run's own key is one that its nodes read a state from",
-          "[unit][rendezvous]") {
+TEST_CASE("run keys: a run's own key is a key of a state", "[unit][rendezvous]") {
   for (const char* key : {"/torch.rendezvous.job", "/torch.rendezvous.job.0/x",
                           "/torch.rendezvous.a/b.3/x", "/torch.rendezvous.job.0.7/x"})
     CHECK(is_state_key(run_of_key(key)));

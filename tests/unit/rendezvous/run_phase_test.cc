@@ -33,7 +33,7 @@ TEST_CASE("run phase: from every complete round there is a way to the next one",
   CHECK_FALSE(is_complete(Phase::Gathering));
 }
 
-TEST_CASE("run phase: the end is the run's, and no round leaves it or comes into it",
+TEST_CASE("run phase: only a run ends, so no step of a round leads to the end or away from it",
           "[unit][rendezvous]") {
   for (std::size_t i = 0; i < kRunPhases; ++i) {
     CHECK_FALSE(may_follow(static_cast<Phase>(i), Phase::Ended));

@@ -6,7 +6,7 @@
 namespace muster::testing {
 namespace {
 
-TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
+TEST_CASE("run records: written records are read back", "[unit][rendezvous]") {
   const NodeName who{"10.0.0.1", 7, 2};
   const RunRecord record{.settings = for_nodes(3),
                          .life = 9,
@@ -57,7 +57,7 @@ TEST_CASE("run records: what was written is read", "[unit][rendezvous]") {
   CHECK(*decode_ended_run(encode(ended)) == ended);
 }
 
-TEST_CASE("run records: what is wrong is named", "[unit][rendezvous]") {
+TEST_CASE("run records: an error names the wrong field", "[unit][rendezvous]") {
   CHECK(decode_run_record("[]").error().reason == "it is no JSON object");
   CHECK(decode_run_record("{").error().reason == "it is no JSON object");
   CHECK_THAT(decode_run_record("{}").error().reason, Catch::Contains("settings: missing"));
@@ -99,7 +99,7 @@ TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]"
   CHECK(all.runs.at("job").members.empty());
 }
 
-TEST_CASE("recording: lists of an operator's are read back, and a file cannot make them longer",
+TEST_CASE("recording: an operator's lists are read back, and a longer list is refused",
           "[unit][rendezvous]") {
   RunRecord record;
   CHECK(*decode_run_record(encode(record)) == record);  // Without lists, as from an older muster.

@@ -6,7 +6,7 @@
 namespace muster::testing {
 namespace {
 
-TEST_CASE_METHOD(RecordingTest, "recording: nobody is told a rank before it is durable",
+TEST_CASE_METHOD(RecordingTest, "recording: no node gets a rank before it is durable",
                  "[unit][rendezvous]") {
   two_join();
   CHECK(take().empty());
@@ -23,7 +23,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: nobody is told a rank before it is d
 }
 
 TEST_CASE_METHOD(RecordingTest,
-                 "recording: where others share the state, no failure lets anything go",
+                 "recording: with a shared state nothing is sent while writing fails",
                  "[unit][rendezvous]") {
   RunServiceOptions options;
   options.recorded = options.shared_state = true;
@@ -55,7 +55,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a keep-alive is answered without the
   CHECK(take().empty());
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: what is for a closed connection goes to no other",
+TEST_CASE_METHOD(RecordingTest, "recording: messages for a closed connection go to no other client",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
@@ -83,7 +83,8 @@ TEST_CASE_METHOD(RecordingTest, "recording: a restarted host knows the round and
   CHECK_THAT(notes, Catch::Contains("round_resumed run=job round=0"));
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: who does not come back is lost, the others meet again",
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a node that does not come back is lost, and the others meet again",
                  "[unit][rendezvous]") {
   two_recorded();
   begin_recorded();
@@ -186,8 +187,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: the first failure is known after two
 }
 
 TEST_CASE_METHOD(RecordingTest,
-                 "recording: who is kept out, and the strikes, outlive the host; the answer waits "
-                 "until they are durable",
+                 "recording: kept-out nodes and strikes are durable before the operator's answer",
                  "[unit][rendezvous]") {
   using What = OperatorAsked::What;
   two_recorded();
@@ -227,7 +227,8 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK_THAT(told, Catch::Contains("warning: this change cannot be recorded now (disk full)"));
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: what was not durable has not happened",
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: a change that was not durable is undone by the next host",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
@@ -278,7 +279,7 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK(service->rendezvous("job")->generation() == rounds.at(1).generation);
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: who has finished, and the outcome, are remembered",
+TEST_CASE_METHOD(RecordingTest, "recording: finished nodes and the outcome are remembered",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(2, NodeFinished{{}, 0, true, {}});
@@ -311,7 +312,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: an ended run is forgotten on disk, t
   CHECK(state.load().ended.size() == 1);
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: nodes that know a newer round than the record win",
+TEST_CASE_METHOD(RecordingTest, "recording: the nodes' round counts if it is newer than the record",
                  "[unit][rendezvous]") {
   two_recorded();
   const StoredState old = state.load();
@@ -360,7 +361,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a last call goes on where it was",
 
 // --- a disk that fails ---------------------------------------------------------------------------
 
-TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on and none begins",
+TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on, and no new run begins",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
@@ -381,7 +382,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on and n
   CHECK(tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true}).close.empty());
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: a disk that hangs holds up nobody for long",
+TEST_CASE_METHOD(RecordingTest, "recording: a disk that hangs delays the nodes for 5 s only",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
@@ -428,7 +429,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: muster nodes of a mixed round meet a
 }
 
 TEST_CASE_METHOD(RecordingTest,
-                 "recording: no run is forgotten that could not begin again for its nodes",
+                 "recording: a run is not forgotten while a failing disk forbids new ones",
                  "[unit][rendezvous]") {
   two_recorded();
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});

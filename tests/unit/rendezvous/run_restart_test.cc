@@ -249,7 +249,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a finished node of a mixed round doe
 }
 
 TEST_CASE_METHOD(RecordingTest,
-                 "recording: who has been told to restart is not forgotten for a newer round",
+                 "recording: a node that was told to restart must join again for a newer round",
                  "[unit][rendezvous]") {
   two_recorded();
   begin_recorded();

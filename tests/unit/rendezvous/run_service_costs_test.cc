@@ -43,7 +43,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a long reason is cut before all nodes ar
   }
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a client that only checks for a state renders nothing",
+TEST_CASE_METHOD(RunServiceTest, "runs: a check for a state makes no text of it",
                  "[unit][rendezvous]") {
   const std::string none = begin(1);
   for (const std::uint32_t client : {2, 3, 4})
@@ -61,13 +61,13 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a client that only checks for a state re
   REQUIRE(text(compare_set(2, first, second)) == second);
   REQUIRE_FALSE(take().empty());  // Client 3 has its turn now.
 
-  SECTION("and passes on its turn, as one that reads") {
+  SECTION("the client's turn passes on, as after a read") {
     service->check_state({3}, kKey, at());
     const auto effects = take();
     REQUIRE(effects.size() == 1);
     CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
   }
-  SECTION("and belongs to the run, as one that reads") {
+  SECTION("the client belongs to the run, as after a read") {
     const std::string third = joined_by(5, second);
     REQUIRE(text(compare_set(5, second, third)) == third);
     const std::uint64_t before = service->rendered_nodes();
@@ -105,7 +105,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a compare-and-set that changes nothing",
   }
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: nodes of a large run are told in parts for whom they wait",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: nodes of a large run learn in several turns for whom they wait",
                  "[unit][rendezvous]") {
   constexpr std::uint32_t kNodes = 2 * kMaxNotifiedNodes + 200;
   for (std::uint32_t client = 1; client <= kNodes; ++client) {

@@ -41,7 +41,8 @@ struct EndedRunTest : RunServiceTest {
   std::int64_t generation = 0;
 };
 
-TEST_CASE_METHOD(EndedRunTest, "ended runs: a node that missed the end is told the end",
+TEST_CASE_METHOD(EndedRunTest,
+                 "ended runs: a node that missed the end learns it when it comes back",
                  "[unit][rendezvous]") {
   end_without_the_spare(GENERATE(0s, 2s));
   hello_resumes(4);

@@ -9,7 +9,8 @@
 namespace muster::testing {
 namespace {
 
-TEST_CASE_METHOD(RunServiceTest, "runs: one that breaks an invariant ends alone, and is named",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: only the run that breaks an invariant ends, and it is named",
                  "[unit][rendezvous]") {
   for (const std::uint32_t client : {1, 2}) {
     hello(client);
@@ -124,7 +125,8 @@ struct PreparingTest : RunServiceTest {
   int restarts = 0;
 };
 
-TEST_CASE_METHOD(PreparingTest, "runs: nothing that happens while a round is prepared breaks a run",
+TEST_CASE_METHOD(PreparingTest,
+                 "runs: no sequence of three events while a round is prepared breaks a run",
                  "[unit][rendezvous]") {
   const std::size_t kinds = events().size();
   for (restarts = 0; restarts < 2; ++restarts)
@@ -154,7 +156,7 @@ TEST_CASE_METHOD(PreparingTest, "runs: nothing that happens while a round is pre
     }
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a connection is in a limited number of them",
+TEST_CASE_METHOD(RunServiceTest, "runs: one connection may be in a limited number of runs",
                  "[unit][rendezvous]") {
   reset({.runs_per_connection = 2});
   const auto key = [](int run) { return "/torch.rendezvous.j" + std::to_string(run); };
@@ -173,7 +175,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a connection is in a limited number of t
   CHECK(service->state_clients() == 1);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: one address begins a limited number of them",
+TEST_CASE_METHOD(RunServiceTest, "runs: one address may begin a limited number of runs",
                  "[unit][rendezvous]") {
   reset({.runs = 3, .runs_per_peer = 2});
   const auto begins = [&](std::uint32_t client, const std::string& run, const std::string& peer) {
@@ -195,7 +197,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one address begins a limited number of t
   CHECK(service->runs() == 3);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: no freeze is so short that it makes nodes silent unnoticed",
+TEST_CASE_METHOD(RunServiceTest, "runs: nodes are not lost after a short freeze of the host",
                  "[unit][rendezvous]") {
   two_in_a_round();
   // The nodes kept alive at the latest a third of a lease (5 s) ago. Now all stand still.
@@ -206,7 +208,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: no freeze is so short that it makes node
   CHECK(service->rendezvous("job")->members() == 2);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a node that joins after a long wait makes no freeze",
+TEST_CASE_METHOD(RunServiceTest, "runs: a join after a long wait is not taken for a freeze",
                  "[unit][rendezvous]") {
   hello(1);
   join(1, 3);

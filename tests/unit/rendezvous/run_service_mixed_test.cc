@@ -28,7 +28,7 @@ struct MixedRoundTest : RunServiceTest {
       "/torch.rendezvous.job.0/torchelastic/agent/terminal_state/last_member";
 };
 
-TEST_CASE_METHOD(MixedRoundTest, "runs: rank 0 is told for whom it says where the store is",
+TEST_CASE_METHOD(MixedRoundTest, "runs: rank 0 learns which clients read the store's address",
                  "[unit][rendezvous]") {
   const auto effects = take();
   REQUIRE(effects.size() == 1);
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished holds 
   CHECK_FALSE(state(shown()).closed);
 }
 
-TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node does not wait at its end for a failed job",
+TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node of a failed job does not wait at its end",
                  "[unit][rendezvous]") {
   take();
   const auto opened = [&] {
@@ -166,24 +166,24 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a torchrun node may not change a muster 
   const NodeName victim{"host1", 1, 0};
   REQUIRE(before.participants.contains(victim));
   RendezvousState wish = before;
-  SECTION("leaves for it") {
+  SECTION("it removes the muster node") {
     wish.participants.erase(victim);
     wish.last_heartbeats.erase(victim);
   }
-  SECTION("forgets its heartbeat") {
+  SECTION("it removes the heartbeat") {
     wish.last_heartbeats.erase(victim);
   }
-  SECTION("lets it look dead") {
+  SECTION("it sets an old heartbeat") {
     wish.last_heartbeats.set(victim, {1});
   }
-  SECTION("wants the next round for it") {
+  SECTION("it puts the muster node on the wait list") {
     wish.wait_list.insert(victim);
   }
-  SECTION("moves it to those that are not needed") {
+  SECTION("it moves the muster node to the redundancy list") {
     wish.participants.erase(victim);
     wish.redundancy_list.insert(victim);
   }
-  SECTION("gives it another rank") {
+  SECTION("it gives the muster node another rank") {
     wish.participants.set(victim, 1);
     wish.participants.set({"host2", 2, 0}, 0);
   }

@@ -11,15 +11,13 @@ namespace muster::testing {
 
 using namespace std::chrono_literals;
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a node is told by which lease it is judged",
-                 "[unit][rendezvous]") {
+TEST_CASE_METHOD(RunServiceTest, "runs: the welcome tells a node its lease", "[unit][rendezvous]") {
   reset({.setup = {.lease = 7s}});
   const auto answer = tell(1, NativeHello{kNativeProtocolVersion, "9.9", "job"});
   CHECK(std::get<NativeWelcome>(*answer.reply).lease == Duration(7s));
 }
 
-TEST_CASE_METHOD(RunServiceTest,
-                 "runs: who has finished is told for whom it waits, if it takes long",
+TEST_CASE_METHOD(RunServiceTest, "runs: a finished node learns after a while for whom it waits",
                  "[unit][rendezvous]") {
   two_in_a_round();
   tell(1, NodeFinished{{}, 0, true, ""});
@@ -44,7 +42,8 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK_THAT(notes, !Catch::Contains("node=host1_1_0 rank=0"));
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: that rank 0 prepares the round is told if it takes long",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: the nodes learn after a while that rank 0 prepares the round",
                  "[unit][rendezvous]") {
   hello(1);
   join(1, 2);
@@ -125,7 +124,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a silent node is lost when its lease is 
 }
 
 TEST_CASE_METHOD(RunServiceTest,
-                 "runs: who waits is told of whom, once a second and when it changes",
+                 "runs: a waiting node learns for whom, once a second and on each change",
                  "[unit][rendezvous]") {
   for (const std::uint32_t client : {1, 2}) {
     hello(client);
@@ -182,7 +181,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an agent serves its own run only", "[uni
              Catch::Contains("ending"));
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a state makes a run known, anything else is the store's",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: a written state makes a run, and other values stay in the store",
                  "[unit][rendezvous]") {
   CHECK(std::holds_alternative<NotOfARun>(compare_set(1, "", "no state at all")));
   CHECK(std::holds_alternative<NotOfARun>(compare_set(1, "what?", kNoStateText)));
@@ -200,8 +200,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a state makes a run known, anything else
   CHECK(service->state_clients() == 0);
 }
 
-TEST_CASE_METHOD(RunServiceTest,
-                 "runs: a key that nobody knows is answered with the state, not a lie",
+TEST_CASE_METHOD(RunServiceTest, "runs: a compare-and-set with a lost state gets the current state",
                  "[unit][rendezvous]") {
   // The store was restarted, so the state that the torchrun node has seen is gone.
   const std::string old = joined_by(1, std::string(kNoStateText));
@@ -263,7 +262,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
   }
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: what is no state is refused, with the place",
+TEST_CASE_METHOD(RunServiceTest, "runs: a malformed state is refused with the place of the error",
                  "[unit][rendezvous]") {
   const std::string none = begin(1);
   const std::string seen = text(compare_set(1, none, joined_by(1, none)));
@@ -279,7 +278,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: what is no state is refused, with the pl
   CHECK(std::holds_alternative<StateRefused>(both));
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the store's",
+TEST_CASE_METHOD(RunServiceTest, "runs: a state's key with another value becomes the store's",
                  "[unit][rendezvous]") {
   const auto surprise = [&](std::uint32_t client) {
     const auto outcome = compare_set(client, kNoStateText, "eA==");
@@ -288,7 +287,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the
   };
   begin(1);
   begin(2);
-  SECTION("what is written says so") {
+  SECTION("a log line reports the value") {
     CHECK_THAT(surprise(1),
                Catch::Contains(kKey + " is set to a value that is no rendezvous' state"));
     CHECK_FALSE(service->has_state(kKey));
@@ -301,12 +300,12 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a key that was never a rendezvous is the
     begin(3);  // Nothing is stored under the key in this test, so it becomes a run again.
     CHECK(service->has_state(kKey));
   }
-  SECTION("not when a muster node may want it") {
+  SECTION("but not if a muster node is connected for the run") {
     hello(4);
     CHECK_FALSE(service->return_key_to_store(kKey));
     CHECK(std::holds_alternative<StateRefused>(compare_set(1, kNoStateText, "eA==")));
   }
-  SECTION("not when somebody is in it") {
+  SECTION("but not if a node is in the run") {
     text(compare_set(1, kNoStateText, joined_by(1, std::string(kNoStateText))));
     CHECK_FALSE(service->return_key_to_store(kKey));
   }
@@ -358,7 +357,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
     join(6, 2, 0);  // A node of the old run on a new connection.
     CHECK(messages<JoinRefused>().count(6) == 1);
   }
-  SECTION("and forgotten, a while after the last has left") {
+  SECTION("the run is forgotten a while after the last node has left") {
     for (const std::uint32_t client : {1, 2})
       service->gone({client}, at());
     service->time_passed(at(59s));
@@ -370,8 +369,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
   }
 }
 
-TEST_CASE_METHOD(RunServiceTest,
-                 "runs: one that all have left without an end can be used again, later",
+TEST_CASE_METHOD(RunServiceTest, "runs: a run that all nodes have left can be used again later",
                  "[unit][rendezvous]") {
   two_in_a_round();
   hello(3);  // A connection keeps the run known.
@@ -392,7 +390,8 @@ TEST_CASE_METHOD(RunServiceTest,
   }
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: their number is limited, and those without nodes give way",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: their number is limited, and a run without nodes makes room",
                  "[unit][rendezvous]") {
   reset({.runs = 2});
   hello(1, "a");
@@ -407,7 +406,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: their number is limited, and those witho
   CHECK(service->runs() == 2);
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: one connection may hold several torchrun nodes' runs",
+TEST_CASE_METHOD(RunServiceTest,
+                 "runs: one connection may be in the runs of several torchrun nodes",
                  "[unit][rendezvous]") {
   CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.a")) == kNoStateText);
   CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.b")) == kNoStateText);
@@ -419,7 +419,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one connection may hold several torchrun
 }
 
 TEST_CASE_METHOD(RunServiceTest,
-                 "runs: where a torchrun rank 0 is, is repeated in later rounds only",
+                 "runs: the address of a torchrun rank 0 is repeated in later rounds only",
                  "[unit][rendezvous]") {
   const auto repeats = [&] {
     std::vector<RepeatMaster> found;
@@ -462,7 +462,7 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK(found[0].addr.substr(0, 4) == "host");
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: in a muster node's round nothing is repeated",
+TEST_CASE_METHOD(RunServiceTest, "runs: the address of a muster rank 0 is not repeated",
                  "[unit][rendezvous]") {
   two_in_a_round();
   tell(2, WorkersFailed{{}, 0, "x"});
@@ -478,7 +478,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: in a muster node's round nothing is repe
     CHECK(!std::holds_alternative<RepeatMaster>(effect));
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: what a peer says stays within its line of the log",
+TEST_CASE_METHOD(RunServiceTest, "runs: a peer's text stays within its line of the log",
                  "[unit][rendezvous]") {
   hello(1, "a\nb");
   NodeJoined joined;

@@ -34,8 +34,7 @@ TEST_CASE("run tokens: a line for each run", "[unit][rendezvous]") {
         RunTokenTexts{{"my run", "other"}, {"b", "word"}});
 }
 
-TEST_CASE("run tokens: what is wrong is said with its line, and without a token",
-          "[unit][rendezvous]") {
+TEST_CASE("run tokens: an error names the line, and shows no token", "[unit][rendezvous]") {
   CHECK(refusal("a secret\nlonely\n") ==
         "line 2: it has one word only; a line is a run id, white space, and the run's token");
   CHECK(refusal("\na abc\n") == "line 2: it is too short");

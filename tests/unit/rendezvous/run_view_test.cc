@@ -28,7 +28,8 @@ struct RunViewTest : RunServiceTest {
   }
 };
 
-TEST_CASE_METHOD(RunViewTest, "run view: who has joined, and how many are lacking",
+TEST_CASE_METHOD(RunViewTest,
+                 "run view: the nodes that have joined, and the number that is missing",
                  "[unit][rendezvous]") {
   CHECK_FALSE(service->view_run("job", {}, at()));
   hello(1);
@@ -232,7 +233,7 @@ TEST_CASE_METHOD(RunViewTest, "runs: an operator stops a run for everybody, once
   CHECK_THAT(*service->operate("job", What::Stop, at()), Catch::Contains("has ended"));
 }
 
-TEST_CASE_METHOD(RunViewTest, "runs: torchrun nodes alone cannot be told by an operator",
+TEST_CASE_METHOD(RunViewTest, "runs: an operator's request for torchrun nodes alone is refused",
                  "[unit][rendezvous]") {
   const std::string seen = begin(1);
   compare_set(1, seen, joined_by(1, seen));
@@ -240,7 +241,8 @@ TEST_CASE_METHOD(RunViewTest, "runs: torchrun nodes alone cannot be told by an o
              Catch::Contains("no muster node"));
 }
 
-TEST_CASE_METHOD(RunViewTest, "run view JSON: parses, and says the same", "[unit][rendezvous]") {
+TEST_CASE_METHOD(RunViewTest, "run view JSON: it is valid and has the values of the view",
+                 "[unit][rendezvous]") {
   two_in_a_round();
   tell(2, WorkersFailed{{}, 0, "rank 1 \"\xff\" exited"});
   const json run = json::parse(run_json(view()));

@@ -28,7 +28,7 @@ TEST_CASE("shared bytes: copies look at one block, and writing leaves the others
   CHECK(SharedBytes().footprint() == 0);
 }
 
-TEST_CASE("shared bytes: appending a byte at a time allocates rarely, and never more than foretold",
+TEST_CASE("shared bytes: appending single bytes allocates rarely, and no more than predicted",
           "[unit][bytes]") {
   SharedBytes bytes;
   std::string model;
@@ -69,7 +69,7 @@ TEST_CASE("byte buffer: a large part is shared without a copy, and stays when th
   CHECK(shared.footprint() >= value.size());
 }
 
-TEST_CASE("byte buffer: what is behind a shared part can be kept", "[unit][bytes]") {
+TEST_CASE("byte buffer: bytes behind a shared part can be kept", "[unit][bytes]") {
   ByteBuffer buffer;
   buffer.append("valuerest");
   const SharedBytes value = buffer.share(buffer.view().substr(0, 5));
@@ -79,8 +79,7 @@ TEST_CASE("byte buffer: what is behind a shared part can be kept", "[unit][bytes
   CHECK(value.view() == "value");
 }
 
-TEST_CASE("byte buffer: an announcement alone takes no memory for what it announces",
-          "[unit][bytes]") {
+TEST_CASE("byte buffer: an announced length takes no memory", "[unit][bytes]") {
   ByteBuffer buffer;
   buffer.append("head");
   buffer.room(std::size_t{1} << 40);

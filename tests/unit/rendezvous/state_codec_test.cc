@@ -57,7 +57,7 @@ TEST_CASE("state codec: foreign attributes are bounded in depth and size", "[uni
   CHECK(root.has_value() == false);
 }
 
-TEST_CASE("state codec: what no state contains is refused", "[unit][state_codec]") {
+TEST_CASE("state codec: values that no state contains are refused", "[unit][state_codec]") {
   CHECK(reason("\x80\x06N.") == "protocol 6");
   CHECK(reason(std::string("\x80\x01N.", 4)) == "protocol 1");
   CHECK(reason("\x80\x04N") == "truncated");
@@ -111,7 +111,7 @@ TEST_CASE("state codec: the memo is numbered as CPython numbers it, or refused",
   CHECK(read("\x8c\1ar\xff\xff\xff\x7f") == "memo 2147483647 leaves a gap");
 }
 
-TEST_CASE("state codec: what CPython would not carry out, or would see otherwise, is refused",
+TEST_CASE("state codec: a pickle that CPython would reject or read differently is refused",
           "[unit][state_codec]") {
   const std::string changed = "items for a dict that an object's attributes were copied from";
   // BUILD copies a dict, which is changed afterwards.
@@ -142,7 +142,7 @@ TEST_CASE("state codec: what CPython would not carry out, or would see otherwise
   CHECK(reason("N.") == "no protocol at the beginning");
 }
 
-TEST_CASE("state codec: no pickle makes more than it weighs", "[unit][state_codec]") {
+TEST_CASE("state codec: the values of a pickle are bounded by its size", "[unit][state_codec]") {
   const std::string zero(1, '\0');
   // One list for many sets: its items move into the first set.
   const std::string list = "](K\1K\2K\3e\x94";
@@ -216,7 +216,7 @@ TEST_CASE("state codec: an error names the place", "[unit][state_codec]") {
   CHECK(describe(decode_state("gARO?A==").error()) == "character 4: not base64");
 }
 
-TEST_CASE("base64: only what Python would write", "[unit][state_codec]") {
+TEST_CASE("base64: only the texts that Python writes are read", "[unit][state_codec]") {
   for (const char* text : {"", "a", "ab", "abc", "abcd", "\xff\xfe\xfd"}) {
     const auto again = base64_decode(base64_encode(text));
     REQUIRE(again.has_value());

@@ -26,7 +26,7 @@ Request set(std::string_view key, std::string_view value) {
   return {.query = Query::Set, .key = key, .value = value};
 }
 
-TEST_CASE("state key: keys of a round are none", "[unit][rendezvous]") {
+TEST_CASE("state key: keys of a round are not the key of a state", "[unit][rendezvous]") {
   CHECK(is_state_key("/torch.rendezvous.job"));
   CHECK(is_state_key("/torch.rendezvous.job.0"));
   CHECK(is_state_key("/torch.rendezvous.team/job"));
@@ -37,7 +37,7 @@ TEST_CASE("state key: keys of a round are none", "[unit][rendezvous]") {
   CHECK_FALSE(is_state_key("job"));
 }
 
-TEST_CASE("state key: only what Python's unpickler cannot begin may lie there",
+TEST_CASE("state key: only values that Python's unpickler rejects at once may be stored there",
           "[unit][rendezvous]") {
   for (const char* harmless :
        {"", "!!", "eA==", "eQ==", "=e=A", "non_base64", "not-base64!", "42", "-42", "1"})
@@ -50,7 +50,7 @@ TEST_CASE("state key: only what Python's unpickler cannot begin may lie there",
     CHECK_FALSE(cannot_be_pickle(text));
 }
 
-TEST_CASE("state key: every request that writes is looked at", "[unit][rendezvous]") {
+TEST_CASE("state key: every request that writes is checked", "[unit][rendezvous]") {
   const std::string pickled = base64_encode("\x80\x04N.");
   CHECK(refuse_planted_pickle(set(kKey, pickled)));
   CHECK(refuse_planted_pickle({.query = Query::CompareSet, .key = kKey, .value = pickled}));
@@ -65,7 +65,7 @@ TEST_CASE("state key: every request that writes is looked at", "[unit][rendezvou
   CHECK(refuse_planted_pickle(set(kKey, "g")));  // "ASV…" could be appended.
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: a client's text goes back to that client alone",
+TEST_CASE_METHOD(RunServiceTest, "runs: a client's own text is returned to that client only",
                  "[unit][rendezvous]") {
   begin(1);
   const std::string plain = joined_by(1, std::string(kNoStateText));
@@ -80,7 +80,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a client's text goes back to that client
   CHECK(begin(3) == joined_by(2, plain));
 }
 
-TEST_CASE_METHOD(RunServiceTest, "runs: an untouched run is not given up for a pickle",
+TEST_CASE_METHOD(RunServiceTest, "runs: a pickle does not replace the state of a new run",
                  "[unit][rendezvous]") {
   begin(1);
   const std::string pickled = base64_encode("\x80\x04N.");

@@ -387,8 +387,7 @@ struct FullTableTest : StoreTableTest {
   }
 };
 
-TEST_CASE_METHOD(FullTableTest, "store table: the limit of keys holds to the key",
-                 "[unit][store]") {
+TEST_CASE_METHOD(FullTableTest, "store table: the limit of keys is exact", "[unit][store]") {
   limit({.keys = 2, .bytes = 1 << 20});
   set("a", "1");
   push("q", "1");
@@ -409,7 +408,8 @@ TEST_CASE_METHOD(FullTableTest, "store table: the limit of keys holds to the key
   CHECK_FALSE(refused(set("c", "1"), Refusal::TooManyKeys));
 }
 
-TEST_CASE_METHOD(FullTableTest, "store table: the limit of bytes holds, and what goes makes room",
+TEST_CASE_METHOD(FullTableTest,
+                 "store table: the limit of bytes holds, and deleted values make room",
                  "[unit][store]") {
   limit({.keys = 1000, .bytes = 10'000});
   const std::string value(9'000, 'v');

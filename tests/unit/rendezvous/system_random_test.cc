@@ -15,7 +15,7 @@ TEST_CASE("system random: up to the limit all bytes are filled", "[unit][net]") 
   CHECK(different.size() > 64);  // 162 different values are expected. Fewer than 65 never happen.
 }
 
-TEST_CASE("system random: more than the kernel gives in one piece is refused", "[unit][net]") {
+TEST_CASE("system random: more bytes than the kernel gives at once are refused", "[unit][net]") {
   std::array<std::uint8_t, kRandomBytesMax + 1> bytes{};
   CHECK_FALSE(fill_random(bytes));
 }

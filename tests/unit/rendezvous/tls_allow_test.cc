@@ -94,7 +94,7 @@ TEST_CASE("tls allow: a star in a rule is one label or any name, a star in a cer
   CHECK_FALSE(admits({"scratch=*"}, "job", {"anybody"}));
 }
 
-TEST_CASE("tls allow: what is no DNS name is none", "[unit][rendezvous]") {
+TEST_CASE("tls allow: a text that is no DNS name is refused", "[unit][rendezvous]") {
   for (const std::string& text :
        {std::string(), std::string("a b"), std::string("node1\0.evil.org", 15),
         std::string("n\xc3\xb6"), std::string("a\n"), std::string("a,b"), std::string("a=b"),
@@ -117,7 +117,7 @@ TEST_CASE("tls allow: the names of a host of one run", "[unit][rendezvous]") {
   CHECK_THAT(parse_tls_allow_names("node1,").error().reason, StartsWith("'' is no DNS name"));
 }
 
-TEST_CASE("tls allow: what is wrong is said with the rule and what to do", "[unit][rendezvous]") {
+TEST_CASE("tls allow: an error names the rule and the remedy", "[unit][rendezvous]") {
   CHECK(refusal({"ok=node1", "node1"}) ==
         "'node1': a rule is RUN=NAME[,NAME...], as in 'team-a-*=node1.example.org'");
   CHECK_THAT(refusal({"=node1"}), Contains("the run id in front of '=' is missing"));
@@ -138,7 +138,7 @@ TEST_CASE("tls allow: what is wrong is said with the rule and what to do", "[uni
   CHECK(refusal(Names(kMaxTlsAllowRules + 1, "job=node1")) == "there are more than 1000 rules");
 }
 
-TEST_CASE("tls allow: a client is told its run and its names, a few of them",
+TEST_CASE("tls allow: a refusal names the run and a few of the client's names",
           "[unit][rendezvous]") {
   CHECK(not_in_scope_text("job", Names{"node1", "team-b"}) ==
         "run job is not for this client: its certificate has the DNS names node1, team-b, and the "

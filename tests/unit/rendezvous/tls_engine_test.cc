@@ -98,7 +98,7 @@ TEST_CASE_METHOD(Ends, "tls: bytes go both ways, in pieces of any size", "[unit]
   CHECK(server->failure().kind == Kind::None);
 }
 
-TEST_CASE_METHOD(Ends, "tls: what is said is not on the wire", "[unit][tls]") {
+TEST_CASE_METHOD(Ends, "tls: the text is not readable on the wire", "[unit][tls]") {
   begin();
   exchange();
   client->write("the rendezvous token");
@@ -112,7 +112,7 @@ TEST_CASE_METHOD(Ends, "tls: the host is known by name and by address", "[unit][
   CHECK(client->state() == State::Open);
 }
 
-TEST_CASE_METHOD(Ends, "tls: a server's certificate that is not good is refused, and why is said",
+TEST_CASE_METHOD(Ends, "tls: a wrong certificate of a server is refused with the reason",
                  "[unit][tls]") {
   struct Case {
     std::string server;
@@ -148,7 +148,7 @@ TEST_CASE_METHOD(Ends, "tls: a server with a CA wants a certificate of the clien
   CHECK(to_server == "hello");
 }
 
-TEST_CASE_METHOD(Ends, "tls: a client without the certificate that is asked for hears of it",
+TEST_CASE_METHOD(Ends, "tls: a client without a certificate learns that the server asks for one",
                  "[unit][tls]") {
   const std::string shown = GENERATE("", "strange", "expired");
   INFO(shown);
@@ -233,7 +233,7 @@ TEST_CASE_METHOD(Ends, "tls: garbage within a connection ends it", "[unit][tls]"
   CHECK(server->failure().kind == Kind::Refused);
 }
 
-TEST_CASE_METHOD(Ends, "tls: a connection that is cut off is not taken for one that has ended",
+TEST_CASE_METHOD(Ends, "tls: a connection that is cut off does not count as ended in order",
                  "[unit][tls]") {
   begin();
   SECTION("in the handshake") {
@@ -257,7 +257,7 @@ TEST_CASE_METHOD(Ends, "tls: a connection that is cut off is not taken for one t
   CHECK(server->failure().kind == Kind::Lost);
 }
 
-TEST_CASE_METHOD(Ends, "tls: files that are no good are refused with what to do", "[unit][tls]") {
+TEST_CASE_METHOD(Ends, "tls: unusable files are refused with a remedy", "[unit][tls]") {
   const auto serve = [](const TlsFiles& with) { return make_tls_context(TlsSide::Server, with); };
   const TlsFiles good = certificates.files("server", "ca");
   REQUIRE(serve(good).has_value());

@@ -64,7 +64,7 @@ TEST_CASE_METHOD(TokenFileTest, "token file: white space around the token is not
   CHECK(token_in((folder.dir / "link").string()) == kToken);
 }
 
-TEST_CASE_METHOD(TokenFileTest, "token file: what is no good token is refused, and not shown",
+TEST_CASE_METHOD(TokenFileTest, "token file: an unusable token is refused, and not shown",
                  "[unit][rendezvous]") {
   CHECK_THAT(reason(file("")), Contains("empty"));
   CHECK_THAT(reason(file(" \n\n")), Contains("empty"));
@@ -79,7 +79,7 @@ TEST_CASE_METHOD(TokenFileTest, "token file: what is no good token is refused, a
   CHECK_THAT(reason(file(std::string(kMaxTokenBytes + 1, 'x'))), Contains("longer than 4096"));
 }
 
-TEST_CASE_METHOD(TokenFileTest, "token file: who else may read or change it matters",
+TEST_CASE_METHOD(TokenFileTest, "token file: a file that other users can read or change is refused",
                  "[unit][rendezvous]") {
   CHECK_THAT(reason(file(kToken, fs::perms(0604))), Contains("chmod 600"));
   CHECK_THAT(reason(file(kToken, fs::perms(0644))), Contains("every user of this machine"));
@@ -87,7 +87,7 @@ TEST_CASE_METHOD(TokenFileTest, "token file: who else may read or change it matt
   CHECK_THAT(reason(file(kToken, fs::perms(0620))), Contains("may change it"));
 }
 
-TEST_CASE_METHOD(TokenFileTest, "token file: only a regular file is one", "[unit][rendezvous]") {
+TEST_CASE_METHOD(TokenFileTest, "token file: only a regular file is read", "[unit][rendezvous]") {
   CHECK_THAT(reason((folder.dir / "missing").string()), Contains("No such file"));
   CHECK_THAT(reason(folder.dir.string()), Contains("not a regular file"));
   const std::string fifo = (folder.dir / "fifo").string();

@@ -41,7 +41,7 @@ struct TokenProofTest {
   }
 };
 
-TEST_CASE_METHOD(TokenProofTest, "token: with the same token both are sure of each other",
+TEST_CASE_METHOD(TokenProofTest, "token: with the same token each side proves itself to the other",
                  "[unit][rendezvous]") {
   TokenClaim claim(node_crypto);
   CHECK(claim.nonce().size() == kProofDigits);
@@ -61,7 +61,8 @@ TEST_CASE_METHOD(TokenProofTest, "token: with the same token both are sure of ea
   CHECK(host_crypto.compared == 1);  // The host has used the comparison in constant time.
 }
 
-TEST_CASE_METHOD(TokenProofTest, "token: a reach is proven as a hello is", "[unit][rendezvous]") {
+TEST_CASE_METHOD(TokenProofTest, "token: a reach message is proven like a hello",
+                 "[unit][rendezvous]") {
   TokenClaim claim(node_crypto);
   const std::string first = sent_json(
       NativeReach{.generation = 3, .group_rank = 1, .run_id = "job", .nonce = claim.nonce()});
@@ -70,7 +71,8 @@ TEST_CASE_METHOD(TokenProofTest, "token: a reach is proven as a hello is", "[uni
   CHECK(claim.is_host(gate.host_proof()));
 }
 
-TEST_CASE_METHOD(TokenProofTest, "token: another token, another first message, another role",
+TEST_CASE_METHOD(TokenProofTest,
+                 "token: a proof with another token, first message or role is refused",
                  "[unit][rendezvous]") {
   TokenClaim claim(node_crypto);
   const std::string first = hello(claim);
@@ -119,7 +121,7 @@ TEST_CASE_METHOD(TokenProofTest, "token: a run with a token of its own takes no 
   CHECK(is_let_in("job", "secret"));
 }
 
-TEST_CASE_METHOD(TokenProofTest, "token: without a nonce, or with anything but a proof, no service",
+TEST_CASE_METHOD(TokenProofTest, "token: a client without a nonce or a proof gets no service",
                  "[unit][rendezvous]") {
   for (const NativeRequest& request :
        {NativeRequest(NativeHello{.run_id = "job"}), NativeRequest(NativeReach{}),
@@ -138,7 +140,8 @@ TEST_CASE_METHOD(TokenProofTest, "token: without a nonce, or with anything but a
   }
 }
 
-TEST_CASE_METHOD(TokenProofTest, "token: what cannot be read is left to who refuses it",
+TEST_CASE_METHOD(TokenProofTest,
+                 "token: unreadable messages are left to the decoder, which refuses them",
                  "[unit][rendezvous]") {
   for (const std::string& first :
        {std::string("{"), sent_json(NativeHello{.protocol_version = 99, .muster_version = "9"})}) {
@@ -149,7 +152,7 @@ TEST_CASE_METHOD(TokenProofTest, "token: what cannot be read is left to who refu
   }
 }
 
-TEST_CASE("token: nonces and proofs are digits, exactly as many", "[unit][rendezvous]") {
+TEST_CASE("token: nonces and proofs have an exact number of digits", "[unit][rendezvous]") {
   const auto reads = [](const std::string& nonce) {
     return decode_native_message(R"({"type":"challenge","nonce":")" + nonce + "\"}").has_value();
   };

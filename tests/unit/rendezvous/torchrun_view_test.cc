@@ -56,7 +56,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: heartbeats of muster nodes ar
   CHECK_FALSE(view.renew_if_due(now + 60s, wall(60), false));  // There is nothing left to renew.
 }
 
-TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all is shown by the fastest clock",
+TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all times are shown by the fastest clock",
                  "[unit][torchrun_view]") {
   view.add(0);
   view.add(2);
@@ -79,8 +79,10 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all is shown by the fastest c
   CHECK(view.shown().deadline == wall(6 + 30));
 }
 
-TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a node that waits is renewed, and has time then",
-                 "[unit][torchrun_view]") {
+TEST_CASE_METHOD(
+    TorchrunViewTest,
+    "torchrun view: the heartbeat of a waiting node is renewed, also when its wait ends",
+    "[unit][torchrun_view]") {
   view.add(0);
   view.handle_heartbeat(0, wall(0), now, wall(0));
   view.begin_wait(0);
@@ -92,7 +94,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a node that waits is renewed,
   CHECK(shown_heartbeat(first) == wall(12));
 }
 
-TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a deadline of torchrun nodes stays as they said",
+TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a deadline of torchrun nodes is not changed",
                  "[unit][torchrun_view]") {
   view.add(0);
   view.set_deadline(wall(40));
@@ -103,7 +105,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a deadline of torchrun nodes 
   CHECK_FALSE(view.shows_deadline());
 }
 
-TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: what a proposal asks for",
+TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a proposal is read as an operation",
                  "[unit][torchrun_view]") {
   using Understood = TorchrunView::Understood;
   StateProposal proposal;
@@ -146,9 +148,10 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a step applies to the run as 
 }
 
 // Seed 2406 of the shapes simulation: three torchrun nodes met in a round of two.
-TEST_CASE_METHOD(TorchrunViewTest,
-                 "torchrun view: who begins a round is not put into one that others have begun",
-                 "[unit][torchrun_view]") {
+TEST_CASE_METHOD(
+    TorchrunViewTest,
+    "torchrun view: a node that begins a round does not join one that others have begun",
+    "[unit][torchrun_view]") {
   StateProposal proposal;  // The writer has seen round 0, whose nodes look dead to it.
   proposal.proposed.round = 1;
   proposal.proposed.participants.set(first, 0);
@@ -162,7 +165,8 @@ TEST_CASE_METHOD(TorchrunViewTest,
   CHECK(TorchrunView::applies(operation, proposal, now_is) == Applies::Yes);
 }
 
-TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: whether a round is as the writer saw it",
+TEST_CASE_METHOD(TorchrunViewTest,
+                 "torchrun view: a round is compared with the one that the writer saw",
                  "[unit][torchrun_view]") {
   const TorchrunView::Situation situation{.round = 0};
   RendezvousState seen;

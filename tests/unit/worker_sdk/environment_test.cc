@@ -85,12 +85,12 @@ TEST_CASE("environment: every variable of a launcher is read", "[unit][sdk]") {
   CHECK(read(launched()) == expected);
 }
 
-TEST_CASE("environment: nothing set is a single process", "[unit][sdk]") {
+TEST_CASE("environment: without variables it is a single process", "[unit][sdk]") {
   CHECK(read({}) == Environment{});
   CHECK(read({{"RANK", ""}, {"WORLD_SIZE", ""}}) == Environment{});
 }
 
-TEST_CASE("environment: a missing variable is named, and who sets it", "[unit][sdk]") {
+TEST_CASE("environment: an error names a missing variable and its launcher", "[unit][sdk]") {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     const std::string error = error_of(without(launched(), name));

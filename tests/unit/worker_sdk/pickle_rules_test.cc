@@ -98,7 +98,7 @@ TEST_CASE("pickle rules: a call has what Python would need to carry it out", "[u
   CHECK(refusal("}}b") == "torn: attributes for no object");
 }
 
-TEST_CASE("pickle rules: a pickle costs in proportion to its bytes, of any size", "[unit][sdk]") {
+TEST_CASE("pickle rules: the cost of a pickle is proportional to its bytes", "[unit][sdk]") {
   const std::string batch = "](" + std::string(200'000, 'N') + "e";
   CHECK(refusal(batch) == "");
   CHECK(refusal(std::string(300'000, ']') + std::string(299'999, 'a')) == "");
