@@ -379,7 +379,7 @@ class PeersTest(unittest.TestCase):
             third.close()
             self.assertEqual(fourth.recv(1), b"")
 
-    def test_one_that_was_killed_before_it_said_who_it_is_disturbs_nobody(self):
+    def test_a_peer_that_ends_before_it_names_itself_does_not_disturb_others(self):
         with peers.Peers() as group:
             other = self.connected(group, 1)
             with socket.socket(socket.AF_UNIX) as one:

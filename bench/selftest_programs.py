@@ -235,7 +235,7 @@ class StoreTest(WithFakes):
 
 
 class CommandTest(WithFakes):
-    def test_one_that_does_not_end_is_ended_with_what_it_started(self):
+    def test_a_program_that_does_not_end_is_ended_with_its_children(self):
         child = self.folder / "child"
         path = self.program("stuck", f"#!/bin/sh\nsleep 1000 &\necho $! >{child}\nwait\n")
         with self.assertRaises(model.MeasureError):

@@ -54,7 +54,7 @@ class TrafficTest(unittest.TestCase):
     def setUpClass(cls):
         cls.found = {nodes: rounds_of(nodes) for nodes in (FEW, MANY)}
 
-    def test_a_node_has_so_many_messages_whatever_their_number(self):
+    def test_the_messages_of_a_node_do_not_depend_on_the_number_of_nodes(self):
         for nodes, (join, *restarts) in self.found.items():
             with self.subTest(nodes=nodes):
                 self.at_most_once_more(lasting(join), JOIN_TO * nodes, JOIN_FROM * nodes)
@@ -73,7 +73,7 @@ class TrafficTest(unittest.TestCase):
                 of_few, of_many = lasting(few)[way] / FEW, lasting(many)[way] / MANY
                 self.assertLess(abs(of_many - of_few), 16, (way, of_few, of_many))
 
-    def test_who_is_missing_is_told_to_each_once_in_a_second_at_most(self):
+    def test_each_node_is_told_the_missing_nodes_once_a_second_at_most(self):
         for nodes, phases in self.found.items():
             for phase in phases:
                 self.assertLessEqual(phase["waitings"], nodes * (1 + int(phase["seconds"])))

@@ -187,7 +187,7 @@ class RunsApart(TokenTest):
         with contextlib.suppress(EOFError, OSError):
             self.fail(f"{data[:60]} is answered by {client.receive(1)}")
 
-    def test_who_began_with_one_run_gets_nothing_of_another(self):
+    def test_a_client_that_began_with_one_run_gets_nothing_of_another(self):
         self.start("--c10d-allow=members,loopback")
         keeper = self.node()
         keeper.send(request(COMPARE_SET, self.STATE_B, b"", NO_STATE) + request(SET, self.STATE_B + b".0/secret", "b"))

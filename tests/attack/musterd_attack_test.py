@@ -505,7 +505,7 @@ class Fairness(AttackTest):
         while (message := node.receive_message(60))["type"] != kind:
             self.assertIn(message["type"], ("waiting", "prepare_store"), message)
 
-    def test_who_pipelines_heavy_requests_is_served_in_slices(self):
+    def test_a_client_that_pipelines_heavy_requests_is_served_in_slices(self):
         self.start()
 
         def attack(a):

@@ -261,7 +261,7 @@ class FalseHost(TokenTest):
         self.assertIn("it is torchrun's, which cannot prove that it has this node's token",
                       self.join(server.getsockname()[1], f"--rdzv-token-file={self.file}"))
 
-    def test_a_challenge_and_nothing_more(self):
+    def test_a_host_that_sends_a_challenge_and_nothing_more(self):
         host = self.host({"type": "challenge", "nonce": "0" * 64})
         said = self.join(host.port, f"--rdzv-token-file={self.file}")
         self.assertIn("it does not answer hello", said)

@@ -121,7 +121,7 @@ class AgentHttp(NodesTest):
         self.ctl(port, "stop", "job", with_token)
         self.ends(1, "a")
 
-    def test_what_is_refused(self):
+    def test_values_of_http_that_are_refused(self):
         c10d = ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint()}", "--no-python"]
         self.assertIn("Give --rdzv-token-file", self.launch("--http=0.0.0.0:0", *c10d))
         self.assertIn("Give --rdzv-token-file", self.launch("--http=0.0.0.0:0", "--standalone", "--no-python"))

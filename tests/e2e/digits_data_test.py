@@ -76,7 +76,7 @@ class GoodFiles(DigitsTest):
             shutil.copy(DATA / name, self.folder / name.replace("-idx", ".idx"))
         self.assertEqual(read_digits(self.folder, "train"), read_digits(DATA, "train"))
 
-    def test_what_is_written_is_read_back(self) -> None:
+    def test_a_written_file_is_read_back(self) -> None:
         write_idx(self.folder / FILES[0], (2, 2, 3), bytes(range(12)))
         write_idx(self.folder / FILES[1], (2,), bytes((7, 9)))
         digits = read_digits(self.folder, "train")
@@ -119,7 +119,7 @@ class BadFiles(DigitsTest):
         (self.folder / FILES[0]).write_bytes(gzip.compress(whole))
         self.expect_error(FILES[0], "0x1f8b", "still compressed")
 
-    def test_a_compressed_file_that_is_cut_or_is_none(self) -> None:
+    def test_a_compressed_file_that_is_cut_short_or_damaged(self) -> None:
         packed = gzip.compress((DATA / FILES[0]).read_bytes())
         (self.folder / FILES[0]).unlink()
         for content in (packed[:-1], packed[: len(packed) // 2], b"no gzip at all", b"\x1f\x8b"):
@@ -196,7 +196,7 @@ class TrainProgram(DigitsTest):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("8x8 to train, but of 9x8 to test", done.stderr)
 
-    def test_a_place_to_save_that_is_none_is_found_before_the_training(self) -> None:
+    def test_a_place_where_nothing_can_be_saved_is_an_error_before_the_training(self) -> None:
         (self.folder / "file").touch()
         for place in (self.folder, self.folder / "file" / "model.pt"):
             with self.subTest(place=place):

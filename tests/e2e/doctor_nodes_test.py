@@ -98,7 +98,7 @@ class OnThisMachine(DoctorTest):
         self.assertIn("have not met", checks[None, "nodes"]["found"])
         self.assertIn("token", self.read("err.a"))
 
-    def test_who_waits_in_vain_can_be_stopped(self):
+    def test_a_node_that_waits_for_others_can_be_stopped(self):
         self.musterd("--bind=127.0.0.1")
         process = self.doctor("a", 2, "--no-torch", "--json")
         wait_for(lambda: "waits for" in self.read("err.a") or "waiting for" in self.read("err.a")

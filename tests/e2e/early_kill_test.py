@@ -189,7 +189,7 @@ class EarlyKill(MusterTest):
                 self.assertNotIn("cannot use", err)
             self.assertEqual(self.directories(), [])
 
-    def test_only_what_dead_owners_left(self):
+    def test_only_empty_folders_of_dead_owners_are_removed(self):
         kept = self.killed_with_its_agent()
         os.mkdir(os.path.join(self.memory, "muster_somebodyelses_of_any_kind"))
         with open(os.path.join(self.memory, kept, "error.json"), "w") as file:

@@ -34,7 +34,7 @@ class Files(MusterTest):
         self.assertTrue(message["extraInfo"]["py_callstack"])
         return message["message"]
 
-    def test_what_cannot_be_asked_for(self):
+    def test_a_wrong_value_of_an_option(self):
         self.run_both("--nproc-per-node", "x", "prog", expect=1)
         self.assertRegex(self.own(), "^ValueError: --nproc-per-node")
         report = json.loads(self.read("report.json"))
@@ -94,7 +94,7 @@ class Files(MusterTest):
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertFalse((self.dir / "own.json").exists())
 
-    def test_what_stands_at_the_path_stays_what_it_is(self):
+    def test_a_fifo_and_a_link_at_the_path_of_the_report_are_kept(self):
         os.mkfifo(self.dir / "fifo")
         (self.dir / "target").write_text("old")
         (self.dir / "link").symlink_to("target")
@@ -150,7 +150,7 @@ class Lines(MusterTest):
         self.assertEqual(len(re.findall(r"Sending process \d+ closing signal SIGTERM\n", err)), 8)
         self.assertEqual(err.count("Sending 3 more processes closing signal SIGTERM\n"), 1, err)
 
-    def test_who_is_stopped_after_a_failure(self):
+    def test_a_line_names_the_worker_that_is_stopped_after_a_failure(self):
         script = self.script("fail.sh", "#!/bin/sh\n[ $RANK = 0 ] && exit 3\nexec sleep 1000\n")
         _, _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", script,
                                     expect=1)

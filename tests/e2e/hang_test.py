@@ -177,7 +177,7 @@ for step in range(1000):
         self.assertIn("(exitcode: -9)", err)
         self.assertEqual(self.token.processes(), {})
 
-    def test_who_works_or_writes_does_not_hang(self):
+    def test_a_worker_that_works_or_writes_does_not_hang(self):
         # Each rank works for longer than the timeout, in one way: by CPU time, by output, or by a
         # child's work. The timeout is long, because a rank of a busy machine may get no CPU for a moment.
         script = self.script("busy.py", """import os, subprocess, sys, time
@@ -195,7 +195,7 @@ else:
                                     script, expect=0)
         self.assertNotIn("no output", err)
 
-    def test_without_the_option_nobody_watches(self):
+    def test_without_the_option_workers_are_not_watched(self):
         script = self.script("still.sh", "#!/bin/sh\nsleep 1.5\n")
         _, _, err = self.run_muster("--standalone", "--no-python", script, expect=0)
         self.assertNotIn("no output", err)

@@ -167,7 +167,7 @@ class Job(HttpTest):
             self.assertIn("muster", comm.read())
         return node["pid"]
 
-    def test_who_is_missing_and_since_when(self):
+    def test_the_missing_nodes_and_the_time_since_when(self):
         for tag in "ab":
             self.node(tag, "2", "--max-restarts=3")
         self.round_of(2)
@@ -344,7 +344,7 @@ class Refusals(HttpTest):
             self.keep_connection(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_for(self.answers, "an answer beside the streams")
 
-    def test_strangers_that_do_not_read_shut_out_nobody(self):
+    def test_strangers_that_do_not_read_shut_out_no_other_client(self):
         for _ in range(140):
             self.keep_connection(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
         for _ in range(20):
@@ -375,13 +375,13 @@ class Refusals(HttpTest):
             connection.request("GET", "/healthz")
             self.assertEqual(connection.getresponse().read(), b'{"ok":true}\n')
 
-    def test_it_ends_on_sigterm_while_somebody_reads(self):
+    def test_musterd_ends_on_sigterm_while_a_client_reads(self):
         stream = Stream(self, "/api/v1/events")
         stream.next()
         self.musterd.send_signal(signal.SIGTERM)
         self.assertEqual(self.musterd.wait(PATIENCE_S), 0, self.read("err.musterd"))
 
-    def test_a_reader_that_does_not_read_delays_nobody(self):
+    def test_a_reader_that_does_not_read_delays_no_other_client(self):
         lazy = socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_S)
         self.addCleanup(lazy.close)
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

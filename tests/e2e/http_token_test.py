@@ -92,7 +92,7 @@ class TokenTest(HttpTest):
         self.node("a", "2", f"--rdzv-token-file={self.token_file}")
         self.run_is("gathering")
 
-    def test_who_has_the_key_alone_is_told_that_it_reads_no_logs(self):
+    def test_a_client_with_the_key_alone_is_told_that_the_key_reads_no_logs(self):
         status, _, text = self.as_stranger("/api/v1/runs/job/ranks/0/log", Authorization=f"Bearer {READ_KEY}")
         self.assertEqual(status, 401)
         self.assertIn("the key is right", json.loads(text)["error"]["message"])
@@ -210,7 +210,7 @@ class Changing(TokenTest):
             status, nonce, _ = self.send(line, "GET", target, wrong)
             self.assertEqual(status, 401)
 
-    def test_who_takes_the_port_gets_nothing_from_musterctl_for_later(self):
+    def test_a_program_that_takes_the_port_gets_nothing_from_musterctl_for_later(self):
         self.a_run()
         # The false musterd asks for a proof of a nonce that the real one has given it.
         line = self.connection()
@@ -306,7 +306,7 @@ class OtherAddresses(TokenTest):
             self.assertEqual(self.as_stranger("/api/v1/runs", Host=host)[0], 401)
             self.assertEqual(self.ask("/api/v1/runs", headers={"Host": host})[0], 200)
 
-    def test_strangers_at_once_delay_nobody(self):
+    def test_many_strangers_at_once_delay_no_other_client(self):
         statuses = []
 
         def flood():
@@ -336,7 +336,7 @@ class WithoutToken(HttpTest):
             self.assertIn("--rdzv-token-file", done.stderr)
             self.assertIn("ssh -L", done.stderr)
 
-    def test_nobody_logs_in(self):
+    def test_there_is_no_login(self):
         HttpTest.start_musterd(self)
         self.assertEqual(self.ask("/api/v1/runs")[0], 200)
         self.assertEqual(self.ask("/login?secret=" + "0" * 64)[0], 401)

@@ -240,7 +240,7 @@ sys.exit(1)
         self.run_muster("--standalone", "--failure-report=report.json", *args, expect=1)
         return {one["rank"]: one for one in json.loads(self.read("report.json"))["failures"]}
 
-    def test_workers_that_fail_at_the_same_time_are_nobodys_victims(self):
+    def test_workers_that_fail_at_the_same_time_are_no_victims(self):
         for _ in range(10):
             for one in self.failures("--nproc-per-node=4", "--no-python", "/bin/sh", "-c",
                                      "exit 200").values():
@@ -249,14 +249,14 @@ sys.exit(1)
                 self.assertEqual(one["victim"], one["signal"] == "SIGTERM", one)
                 self.assertIn(one["exitcode"], (200, -15))
 
-    def test_a_crash_is_nobodys_doing_but_its_own(self):
+    def test_a_worker_that_crashes_by_itself_is_no_victim(self):
         for _ in range(10):
             found = self.failures("--nproc-per-node=2", "--no-python", "/bin/sh", "-c",
                                   "[ $RANK = 0 ] && exit 3; kill -SEGV $$$$")
             self.assertFalse(found[0]["victim"] and found[1]["victim"])
             self.assertEqual(found[1]["victim"], found[1]["signal"] == "SIGTERM", found[1])
 
-    def test_what_a_handler_of_sigterm_does_makes_a_victim(self):
+    def test_a_worker_that_ends_in_its_handler_of_sigterm_is_a_victim(self):
         # Not sys.exit(): Python drops an exception of a handler that runs while a file object is finalized.
         script = self.script("handler.py", """
 import os, signal, sys, time

@@ -221,7 +221,7 @@ class BesideTorchrun(LogsSpecsTest):
                                  {n: v for n, v in own[rank].items()
                                   if n not in differs | {"NODE_RANK"}})
 
-    def test_a_name_that_nobody_has(self):
+    def test_a_name_that_no_package_has(self):
         sentence = "Could not find entrypoint under 'torchrun.logs_specs[nobodys]' key"
         self.refused("nobodys", sentence)
         code, _, err = self.run_torchrun("--logs-specs=nobodys", "x.py")
@@ -267,7 +267,7 @@ class Errors(LogsSpecsTest):
         err = self.refused("gone", "ModuleNotFoundError: No module named 'made_up_logs_that_are_not'")
         self.assertLess(len(err.splitlines()), 30)
 
-    def test_one_whose_name_is_misspelt(self):
+    def test_a_plug_in_whose_class_name_is_misspelt(self):
         self.refused("misspelt", "AttributeError", "Flta")
 
     def test_one_that_ends_the_program(self):
@@ -276,7 +276,7 @@ class Errors(LogsSpecsTest):
     def test_one_that_is_abstract(self):
         self.refused("abstract", "TypeError: Can't instantiate abstract class LogsSpecs")
 
-    def test_one_that_is_something_else(self):
+    def test_a_plug_in_that_makes_no_logs_specs(self):
         self.refused("other", "builtins:dict makes a dict, which is no LogsSpecs")
 
     def test_one_that_fails_at_work(self):

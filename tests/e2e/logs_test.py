@@ -112,7 +112,7 @@ class FullDisk(LogsTest):
             except OSError:
                 pass
 
-    def test_drop_lets_workers_print_ten_times_what_fits(self):
+    def test_drop_lets_workers_print_ten_times_the_size_of_the_disk(self):
         lines = self.SIZE * 10 // 16
         _, _, err = self.run_muster("--standalone", "--nproc-per-node=2", f"--log-dir={self.disk}",
                                     "-r1", "--log-on-full=drop", self.script("count.py", COUNT),
@@ -336,7 +336,7 @@ class OddOutput(LogsTest):
                                 self.script("odd.py", "import os, sys\n" + text))
         return out
 
-    def test_what_is_written_is_shown_before_the_worker_ends(self):
+    def test_output_is_shown_before_the_worker_ends(self):
         script = self.script("prompt.py", "import sys\nprint('now', flush=True)\n"
                                           "sys.stdin.readline()\n")
         for flags in ([], ["-t1"]):

@@ -47,7 +47,7 @@ def listener(pid, port):
 
 
 class MasterPort(MusterTest):
-    def test_nobody_can_take_it_between_attempts(self):
+    def test_no_program_can_take_it_between_attempts(self):
         if not socket.has_ipv6:
             self.skipTest("no IPv6")
         # After the job any process can bind the port, which shows that the tries during the job were real. Another

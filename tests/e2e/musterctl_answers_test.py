@@ -115,7 +115,7 @@ class Answers(unittest.TestCase):
         for rank in range(count):
             self.model.answers[f"/api/v1/runs/job/ranks/{rank}/stacks"] = piece(f"stack of {rank}\n".encode())
 
-    def test_output_that_is_lost_is_said(self):
+    def test_an_error_says_that_output_was_lost(self):
         log = "/api/v1/runs/job/ranks/0/log"
         self.model.answers[log] = piece(b"hello\n")
         self.has_ranks(2)
@@ -166,7 +166,7 @@ class Answers(unittest.TestCase):
         self.model.answers["/api/v1/runs/job/ranks/0/log"] = piece(line, begin=5000)
         self.assertEqual(self.ctl("logs", "job", "0").stdout.encode(), line)
 
-    def test_what_is_shown_on_a_terminal_is_not_shown_again(self):
+    def test_lines_that_were_shown_on_a_terminal_are_not_shown_again(self):
         end = "10%\r20%\n\x1b[31mboom\x1b[0m\n"
         over = (409, {"error": {"code": "not_possible", "message": "its node has gone"}})
         pieces = iter([piece(end.encode())])
@@ -185,7 +185,7 @@ class Answers(unittest.TestCase):
             pass
         self.assertEqual(shown.replace(b"\r\n", b"\n"), b"10%\n20%\n\\x1b[31mboom\\x1b[0m\n")
 
-    def test_ranks_that_were_not_asked_are_said(self):
+    def test_the_number_of_ranks_that_were_not_asked_is_printed(self):
         self.has_ranks(300)
         done = self.ctl("stacks", "job", expect=1)
         self.assertIn("=== rank 255\nstack of 255\n", done.stdout)
@@ -221,7 +221,7 @@ class Answers(unittest.TestCase):
                               env={**self.environment(), "PYTHON_EXEC": "/bin/true"}, check=False)
         return next(check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
 
-    def test_the_doctor_says_what_musterd_has_said(self):
+    def test_the_doctor_shows_musterds_own_message(self):
         for status in (400, 401, 403, 421, 503):
             self.model.answers["/api/v1/runs"] = (status, {"error": {"code": "x", "message": "musterd's own words"}})
             check = self.doctor("endpoint")

@@ -112,7 +112,7 @@ class OutOfTheRounds(CtlTest):
         wait_for(lambda: "node_allowed" in kinds() and kinds()[-1] == "node_drained", "the last drain")
         self.assertEqual(kinds().count("node_allowed"), 1)
 
-    def test_exclude_and_the_end_of_its_muster_harms_nobody(self):
+    def test_exclude_and_the_end_of_its_muster_disturb_no_other_node(self):
         names = self.three()
         said = self.ctl("exclude", "job", names["b"])
         self.assertIn("its workers are stopped now", said)
@@ -127,7 +127,7 @@ class OutOfTheRounds(CtlTest):
         self.shows(" 1 failure ", "nodes")
         self.shows("strikes by host")
 
-    def test_what_cannot_be_done_and_what_is_warned_of(self):
+    def test_refused_requests_and_warnings(self):
         self.assertIn("no run 'job'", self.ctl("drain", "job", "x", expect=4))
         names = self.three()
         self.assertIn("`musterctl nodes` shows both", self.ctl("drain", "job", "nobody", expect=1))

@@ -67,7 +67,7 @@ class Runs(CtlTest):
         self.assertEqual(len(json.loads(self.ctl("nodes", "job", "--json"))["nodes"]), 2)
         self.assertEqual(json.loads(self.ctl("runs", "--json"))["total"], 1)
 
-    def test_watch_shows_what_is_new_until_it_is_stopped(self):
+    def test_watch_shows_changes_until_it_is_stopped(self):
         self.node("a", "2")
         self.run_is("gathering")
         with open(self.dir / "watched", "wb") as out:
@@ -88,7 +88,7 @@ class Runs(CtlTest):
         self.round_of(1)
         self.assertEqual(json.loads(self.ctl("status", self.run_id, "--json"))["id"], self.run_id)
 
-    def test_nobody_there_is_3_and_says_what_to_do(self):
+    def test_no_server_is_3_with_a_remedy(self):
         self.musterd.kill()
         self.musterd.wait()
         for words in (["runs"], ["status", "job"], ["nodes", "job"], ["why", "job"]):
@@ -96,7 +96,7 @@ class Runs(CtlTest):
             self.assertIn("musterd --http", said)
             self.assertIn("ssh -L", said)
 
-    def test_another_program_there_is_3(self):
+    def test_another_program_at_the_endpoint_is_3(self):
         # musterd's port for jobs does not speak HTTP.
         said = self.ctl("runs", f"--endpoint=127.0.0.1:{self.port}", expect=3)
         self.assertRegex(said, "not musterd's HTTP|reset")
@@ -129,7 +129,7 @@ class Runs(CtlTest):
         self.assertNotIn("gathering", self.ctl("status", "--json", expect=2))
         self.assertRegex(self.ctl("status", "other"), "^other  gathering\n")
 
-    def test_a_rank_that_is_none_is_said_in_words(self):
+    def test_a_wrong_rank_is_an_error_that_names_it(self):
         for rank in ("x", "1.5", "99999999999"):
             self.assertIn(f"'{rank}' is no rank", self.ctl("logs", "job", rank, expect=2))
 
@@ -272,7 +272,7 @@ class Doctor(CtlTest):
         self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"],
                          f"PYTHON_EXEC={program} has ended with exit status 3")
 
-    def test_what_is_wrong_is_1_with_a_remedy(self):
+    def test_a_failed_check_is_1_with_a_remedy(self):
         bad = {"GLOO_SOCKET_IFNAME": "nosuch0"}
         check = self.checks(expect=1, env=bad)["interface"]
         self.assertEqual(check["verdict"], "failure")

@@ -134,7 +134,7 @@ class Workers(CtlTest):
             self.assertEqual(status, 403, text)
             self.assertIn("X-Muster-Action", text)
 
-    def test_what_goes_to_no_file_is_said(self):
+    def test_an_error_says_that_there_is_no_log_file(self):
         self.node("a", "1")
         self.round_of(1)
         self.run_is("running")
@@ -152,7 +152,7 @@ class Workers(CtlTest):
         self.assertEqual(every.count("musterctl has asked"), 2)
         self.assertIn("has rank 7", self.ctl("stacks", "job", "7", expect=1))
 
-    def test_a_reader_that_stops_delays_nobody(self):
+    def test_a_reader_of_a_log_that_stops_reading_delays_no_restart(self):
         self.talkers()
         with open(self.dir / "unread", "wb") as out:
             reader = subprocess.Popen([MUSTERCTL, "logs", "job", "0", "-f",

@@ -98,7 +98,7 @@ class File(ConfigTest):
         for key in NOT_IN_FILE:
             self.assertIn("is not known", self.check({key: "x"})[1][0])
 
-    def test_errors_name_the_key_the_value_and_what_is_allowed(self):
+    def test_errors_name_the_key_the_value_and_the_allowed_values(self):
         for config, error in (
                 ({"port": 70000}, r'^key "port": 70000: .*0.* 65535'),
                 ({"port": "x"}, r'^key "port": "x" is not a number$'),
@@ -132,7 +132,7 @@ class File(ConfigTest):
         status, errors = self.check({"port": 0, "bind": "127.0.0.1", "state-dir": "/nowhere/at/all"})
         self.assertEqual((status, errors), (0, []))
 
-    def test_an_error_of_the_whole_is_told(self):
+    def test_options_that_exclude_each_other_are_an_error(self):
         done = self.run_musterd("--check-config", "--only-store", "--state-dir=/x")
         self.assertEqual(done.returncode, 2, done)
         self.assertIn("--only-store has no runs to keep", done.stderr)
@@ -190,7 +190,7 @@ class Reload(ConfigTest):
             each.close()
         return served
 
-    def test_what_can_be_changed_is_changed_and_the_log_says_what(self):
+    def test_a_reload_changes_limits_and_the_log_names_them(self):
         self.assertEqual(self.connections(5), 5)
         said = self.reload({**self.first, "max-connections": 3, "log-level": "debug"})
         self.assertIn('config_changed key=max-connections from="100" to="3"', said)
@@ -200,7 +200,7 @@ class Reload(ConfigTest):
         self.assertIn("config_reloaded changed=2", self.reload(self.first))
         wait_for(lambda: self.connections(5) == 5, "room for five connections")
 
-    def test_what_needs_a_restart_is_named_each_time_and_not_changed(self):
+    def test_a_key_that_needs_a_restart_is_named_each_time_and_not_changed(self):
         for _ in range(2):
             said = self.reload({**self.first, "lease-seconds": 9})
             self.assertIn('config_needs_restart key=lease-seconds now="4" wanted="9"', said)

@@ -174,7 +174,7 @@ class Runs(JobTest):
         self.tell("finish")
         self.ends(c=0, d=0, e=0)
 
-    def test_the_name_of_a_run_may_begin_like_anothers(self):
+    def test_the_id_of_a_run_may_begin_with_the_id_of_another(self):
         for run, tags in (("job", "ab"), ("job.0", "cde")):
             self.run_id = run
             for tag in tags:

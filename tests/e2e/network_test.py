@@ -169,7 +169,7 @@ class Meeting(NetworkTest):
         self.nodes["a"].send_signal(signal.SIGTERM)
         self.ends(a=-signal.SIGTERM)
 
-    def test_at_the_second_interface_of_a_host_that_knows_nothing_about_it(self):
+    def test_at_the_second_interface_of_a_host_whose_name_does_not_resolve_to_it(self):
         self.net.wire("train")
         self.host("head", "10.77.0.1/24", hosts="127.0.1.1 head\n")
         self.net.connect("head", "train", "10.78.0.1/24", device="eth1")
@@ -417,7 +417,7 @@ class Outages(NetworkTest):
     def test_a_rendezvous_that_vanishes_and_is_back_with_another_address(self):
         self.rendezvous_moves(lost_in_silence=False)
 
-    def test_the_same_behind_a_router_that_says_nothing(self):
+    def test_a_rendezvous_that_moves_behind_a_router_that_drops_packets(self):
         self.rendezvous_moves(lost_in_silence=True)
 
 

@@ -45,7 +45,7 @@ class Finished(NodesTest):
         self.assertRegex(self.read("err.b"), "not heard for 5 s")
         self.kill("c")
 
-    def test_it_says_for_whom_it_waits(self):
+    def test_a_finished_node_names_the_nodes_that_it_waits_for(self):
         self.node("a", 2)
         self.node("b", 2, *GUEST)
         self.round_of(2)
@@ -67,7 +67,7 @@ class Finished(NodesTest):
 
 
 class Waiting(NodesTest):
-    def test_it_says_who_is_missing_and_that_all_places_are_taken(self):
+    def test_missing_nodes_are_named_and_a_spare_says_that_all_places_are_taken(self):
         self.node("a", 2, "--node-rank=0")
         self.node("b", 2, "--node-rank=1", *GUEST)
         self.round_of(2)
@@ -85,7 +85,7 @@ class Waiting(NodesTest):
         self.tell("finish")
         self.ends(a=0, d=0)
 
-    def test_nobody_refuses_a_node_whose_time_is_up(self):
+    def test_a_join_timeout_is_not_called_a_refusal(self):
         self.node("a", 2, "--rdzv-conf=join_timeout=1")
         self.ends(a=1)
         self.assertNotIn("refused this node", self.read("err.a"))

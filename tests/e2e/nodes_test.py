@@ -58,7 +58,7 @@ class Rounds(NodesTest):
         self.tell("finish")
         self.ends(a=0, b=0)
 
-    def test_one_node_through_the_network_needs_nobody(self):
+    def test_one_node_with_a_network_rendezvous_needs_no_other(self):
         self.node("a", "1:1")
         self.round_of(1)
         self.tell("finish")
@@ -92,7 +92,7 @@ class Failures(NodesTest):
         self.tell("finish")
         self.ends(a=0, b=0, c=0)
 
-    def test_the_last_failure_ends_the_job_everywhere_and_says_whose_it_was(self):
+    def test_the_last_failure_ends_the_job_on_all_nodes_which_name_the_failed_rank(self):
         for tag in "abc":
             self.node(tag, 3)
         self.round_of(3)
@@ -131,7 +131,7 @@ class Failures(NodesTest):
 
 
 class Membership(NodesTest):
-    def test_who_is_killed_is_missed_at_once(self):
+    def test_a_killed_node_is_missed_at_once(self):
         for tag in "abcd":
             self.node(tag, "2:4", "--rdzv-conf=last_call_timeout=600" +
                       ("" if tag == "a" else ",is_host=false"))
@@ -210,7 +210,7 @@ class Membership(NodesTest):
         self.tell("finish")
         self.ends(a=0)
 
-    def test_who_finishes_first_waits_for_the_others(self):
+    def test_a_node_that_finishes_first_waits_for_the_others(self):
         self.node("a", 2)
         self.node("b", 2, "--rdzv-conf=is_host=false")
         self.round_of(2)
@@ -233,7 +233,7 @@ class Membership(NodesTest):
 
 
 class Waiting(NodesTest):
-    def test_nobody_there_is_said_with_the_reason_and_the_option(self):
+    def test_an_unreachable_host_is_an_error_with_reason_and_option(self):
         self.node("b", 2, "--rdzv-conf=is_host=false,read_timeout=1")
         self.ends(b=1)
         text = self.read("err.b")
@@ -241,7 +241,7 @@ class Waiting(NodesTest):
         self.assertIn("refused", text)
         self.assertIn("read_timeout", text)
 
-    def test_a_join_that_takes_too_long_names_who_was_there(self):
+    def test_a_join_that_takes_too_long_names_the_nodes_that_have_joined(self):
         self.node("a", 2, "--rdzv-conf=join_timeout=1")
         self.ends(a=1)
         self.assertRegex(self.read("err.a"), r"no round within 1 s .*join_timeout.*1 .*2")

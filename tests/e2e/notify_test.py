@@ -49,7 +49,7 @@ class Notify(MusterTest):
         lines = self.read("err").splitlines()  # The log warns that musterd has no token.
         self.assertEqual([line for line in lines if "access token=no" not in line], [])
 
-    def test_no_watchdog_is_fed_that_nobody_set(self):
+    def test_without_watchdog_usec_no_watchdog_is_fed(self):
         process = self.musterd()
         self.next_message()
         process.send_signal(signal.SIGTERM)

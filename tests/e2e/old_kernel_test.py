@@ -42,7 +42,7 @@ class OldKernel(MusterTest):
         err = self.run_on("clone")
         self.assertIn("cannot start '/bin/sh': Operation not supported (clone)", err)
 
-    def test_what_starts_no_worker_needs_no_such_kernel(self):
+    def test_options_that_start_no_worker_work_on_an_old_kernel(self):
         for flags in (["--version"], ["--help"], ["--dry-run", "--no-python", "/bin/true"]):
             with self.subTest(flags=flags):
                 self.run_muster(*flags, expect=0, env=without("pidfd_open"))

@@ -38,7 +38,7 @@ class OneFile(unittest.TestCase):
             self.assertEqual(others, [], f"{program} needs libraries that a bare node may lack")
 
     @unittest.skipIf(os.geteuid() != 0, "chroot needs root")
-    def test_a_job_runs_where_nothing_else_is(self):
+    def test_a_job_runs_in_a_folder_with_the_programs_and_libc_only(self):
         with tempfile.TemporaryDirectory(prefix="muster-bare-") as folder:
             root = pathlib.Path(folder)
             for program in PROGRAMS:

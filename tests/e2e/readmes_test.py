@@ -72,7 +72,7 @@ class Readmes(MusterTest):
                     self.compared += bool(block.printed)
         self.assert_nothing_left()
 
-    def test_every_command_prints_what_is_said(self):
+    def test_every_command_prints_the_output_in_the_readme(self):
         self.runs = self.compared = 0
         for path in READMES:
             if CHOSEN in str(path):

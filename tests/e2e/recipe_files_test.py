@@ -60,7 +60,7 @@ class Variables(unittest.TestCase):
             for line in text(name).splitlines():
                 self.assertRegex(line, r'^(#.*|[A-Z_]+=("[^"]*"|[^"\'\\]*)|)$', name)
 
-    def test_who_kills_waits_for_the_shutdown_timeout(self):
+    def test_managers_wait_longer_than_the_shutdown_timeout_before_they_kill(self):
         stop = re.search(r"^TimeoutStopSec=(\d+)s$", text("muster@.service"), re.MULTILINE)
         self.assertGreater(int(stop[1]), SHUTDOWN_TIMEOUT_S)
         for script in sorted(CONFIGS.glob("slurm/*.sbatch")):
@@ -114,7 +114,7 @@ class Docker(unittest.TestCase):
         ignored = text("docker/Dockerfile.dockerignore").splitlines()
         self.assertGreater(ignored.index("!build/packages"), ignored.index("build/*"))
 
-    def test_the_image_copies_what_there_is(self):
+    def test_the_image_copies_files_that_exist(self):
         copied = re.findall(r"^COPY (\S+) \S+$", text("docker/Dockerfile"), re.MULTILINE)
         self.assertIn("examples/digits", copied)
         for path in copied:

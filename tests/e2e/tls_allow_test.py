@@ -291,7 +291,7 @@ class Http(AllowTest):
         data = json.loads(text.decode().split("data: ", 1)[1])
         self.assertEqual([run["id"] for run in data["runs"]], ["job"])
 
-    def test_what_names_no_run_is_for_every_certificate(self):
+    def test_resources_without_a_run_are_for_every_certificate(self):
         for target in ("/", "/healthz", "/readyz", "/api/v1/openapi.json"):
             self.assertEqual(self.request("nobody", "GET", target)[0], 200, target)
         status, metrics = self.request("nobody", "GET", "/metrics")
@@ -300,7 +300,7 @@ class Http(AllowTest):
         for run in ("job", "team-b"):
             self.assertNotIn(f'"{run}', metrics)
 
-    def test_musterctl_says_so(self):
+    def test_musterctl_prints_the_refusal(self):
         self.assertIn("run team-b-1 is not for this client", self.ctl("status", "team-b-1", expect=1))
         self.assertIn("run team-b-1 is not for this client", self.ctl("stop", "team-b-1", expect=1))
         listed = self.ctl("runs")
@@ -383,7 +383,7 @@ class Options(TlsTest):
         path.write_text(json.dumps({"tls-allow": ["job=node"]}))
         self.refused(needs, f"--config={path}")
 
-    def test_rules_that_are_none_are_refused(self):
+    def test_malformed_rules_are_refused(self):
         tls = ["--tls-ca=ca.pem", "--tls-cert=a.pem", "--tls-key=a.key"]
         self.refused("a rule is RUN=NAME[,NAME...]", *tls, "--tls-allow=job")
         self.refused("the run id in front of '=' is missing", *tls, "--tls-allow==node")

@@ -335,7 +335,7 @@ class Files(NodesTest):
         (self.dir / "server.key").chmod(0o644)
         self.refused("every user of this machine may read it", cert, key)
 
-    def test_nodes_refuse_half_of_what_tls_needs(self):
+    def test_nodes_refuse_incomplete_options_of_tls(self):
         Authority(self.dir).issue("node")
         for options, text in (
                 ([f"--rdzv-tls-cert={self.dir}/node.pem"], "a certificate needs its key"),

@@ -195,7 +195,7 @@ class RunTokens(RunTokensTest):
         self.reload("job another-0123456789abcdef", "config_reloaded")
         self.assertTrue(self.refused("job", own))
 
-    def test_who_has_joined_by_an_older_token_stays(self):
+    def test_a_node_that_has_joined_by_an_older_token_stays(self):
         write_token(self.dir, self.own)
         self.node("a", 2)
         wait_for(lambda: "waiting for the other nodes" in self.read("err.a"), "a to wait")

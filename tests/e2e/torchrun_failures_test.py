@@ -232,7 +232,7 @@ class Rank0IsGone(MixedTest):
     host = MixedTest.host.replace("timeout=3", "timeout=20") + SHORT
     no_host = MixedTest.no_host.replace("timeout=3", "timeout=20") + SHORT
 
-    def test_who_stays_is_told_that_the_workers_cannot_meet(self):
+    def test_when_rank_0_moves_a_muster_node_that_stays_logs_it(self):
         self.node("t", "3:4", self.host, "--local-addr=127.0.0.2")
         self.listens("t")
         for tag, number in (("v", 1), ("u", 3)):
@@ -254,7 +254,7 @@ class Rank0IsGone(MixedTest):
 class OtherLimits(MixedTest):
     """F14: a node with another --nnodes restarts all nodes again and again, and does not learn why."""
 
-    def test_a_torchrun_with_a_larger_maximum_restarts_nobody(self):
+    def test_a_torchrun_with_a_larger_maximum_restarts_no_node(self):
         self.pair(2, "--max-restarts=1")
         self.round_of(2)
         self.node("u", "2:3", self.no_host, "--local-addr=127.0.0.1")

@@ -86,7 +86,7 @@ class OtherProtocol(NodesTest):
             self.assertEqual(hello["protocol_version"], PROTOCOL)
             self.assertEqual(f"muster {hello['muster_version']}", version())
 
-    def test_what_a_host_says_of_its_own_is_told(self):
+    def test_the_hosts_own_reason_for_a_refusal_is_printed(self):
         host = OtherHost({"type": "refused", "text": "muster 9.0 speaks protocol 9 and nothing before 7"})
         self.addCleanup(host.close)
         self.port = host.port

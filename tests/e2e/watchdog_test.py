@@ -92,7 +92,7 @@ print(os.waitpid(child, 0)[1], path)
         self.assertRegex(err, r'timer "step" of process \d+ of local rank 0 \(pid \d+\) ran out')
         self.assertFalse(pipe.exists())
 
-    def test_a_file_of_somebodys_is_not_replaced(self):
+    def test_a_users_file_is_not_replaced_by_the_pipe(self):
         pipe = self.dir / "timers"
         pipe.write_text("precious")
         _, _, err = self.run_muster("--standalone", *self.plain(""), expect=1,
@@ -101,7 +101,7 @@ print(os.waitpid(child, 0)[1], path)
         self.assertEqual(pipe.read_text(), "precious")
         self.assertEqual(list(pathlib.Path(self.memory).iterdir()), [])
 
-    def test_the_pipe_goes_whoever_is_killed(self):
+    def test_the_pipe_is_removed_whichever_process_is_killed(self):
         for victim in ("muster", "shim", "agent"):
             with self.subTest(victim):
                 (self.dir / "ready").unlink(missing_ok=True)
@@ -139,7 +139,7 @@ class StuckInTheKernel(MusterTest):
                                 r"  it waited in the kernel \(state D\)")
         self.assert_nothing_left()
 
-    def test_without_the_variable_nobody_watches(self):
+    def test_without_the_variable_workers_in_state_d_are_not_watched(self):
         process = self.start_stuck()
         wait_for(lambda: any(self.state(pid) == "D" for pid in self.token.processes()),
                  "a worker in state D")

@@ -134,7 +134,7 @@ class Hosts(EtcdTest):
         self.fails_once("c", 2, starts=8, restarts=2)
         self.finishes("b", "c")
 
-    def test_a_host_without_workers_is_killed_and_nobody_notices(self):
+    def test_the_end_of_a_host_without_workers_restarts_no_worker(self):
         self.backend = "etcd-v2"
         self.first("a", 2, "--spare")
         self.says("a", "etcd's v3 is used")

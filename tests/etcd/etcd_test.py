@@ -126,7 +126,7 @@ class Musterds(SharedTest):
         ended = [json.loads(value) for key, value in self.etcd.keys(self.prefix + "/").items() if "/ended/" in key]
         self.assertEqual([(run["run_id"], run["restarts"]) for run in ended], [("job", 2)])
 
-    def test_the_next_leader_knows_who_is_kept_out(self):
+    def test_the_next_leader_knows_the_nodes_that_are_kept_out(self):
         ports = {name: free_port() for name in "xy"}
         self.musterd("x", f"--http={ports['x']}")
         self.musterd_says("x", "listening on")
@@ -148,7 +148,7 @@ class Musterds(SharedTest):
         self.musterd_says("y", "listening on")
         self.assertEqual(ask("y", "")[1]["kept_out"], [{"node": "10.0.0.9", "how": "excluded"}])
 
-    def test_monitors_see_who_leads(self):
+    def test_monitors_see_the_leader(self):
         """A load balancer finds the leader by /readyz, and Prometheus scrapes all musterds."""
         ports = {name: free_port() for name in "xy"}
 
@@ -277,7 +277,7 @@ class Musterds(SharedTest):
         self.musterd_says("x", "its key was deleted")
         self.musterd_says("x", "listening on", 2)
 
-    def test_the_service_manager_is_told_who_stands_by(self):
+    def test_a_standby_tells_the_service_manager_that_it_stands_by(self):
         self.musterd("x")
         self.musterd_says("x", "listening on")
         told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -300,7 +300,7 @@ class Musterds(SharedTest):
         self.musterd_says("x", "a newer muster has written it")
         self.assertEqual(self.etcd.keys(self.prefix + "/"), {self.prefix + "/format": "2"})
 
-    def test_what_cannot_be(self):
+    def test_wrong_values_of_state_are_refused(self):
         for options, said in ((("--state=etcds://h/p",), "TLS"), (("--state=etcd://u:p@h/p",), "password"),
                               (("--state=/var/lib",), "etcd://HOST"),
                               (("--state=etcd://h/p", "--state-dir=/tmp"), "leave one of them out"),

@@ -237,7 +237,7 @@ class Agents(TlsTest):
         self.assertEqual(done.returncode, 1, done)
         self.assertIn(text, done.stderr)
 
-    def test_who_is_refused_ends_at_once(self):
+    def test_an_agent_that_is_refused_ends_at_once(self):
         self.ends_with("TLS: its certificate is not signed by the CA", self.conf_tls(ca="other"))
         self.ends_with("TLS: it has got no certificate of this side", self.conf_tls(certificate=None))
         self.ends_with("TLS: it has got no certificate of this side, or does not accept it: it may have expired", self.conf_tls(certificate="expired"))

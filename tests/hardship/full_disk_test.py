@@ -223,7 +223,7 @@ class Temporary(FullDiskTest):
         self.assertEqual(self.read("ready"), "")
         self.assert_no_files_left()
 
-    def test_stacks_that_do_not_fit(self):
+    def test_stacks_that_do_not_fit_on_the_disk(self):
         """SIGUSR2 asks for stacks: a line says why there are none, and the job goes on."""
         for what in ("bytes", "names"):
             with self.subTest(what):

@@ -140,7 +140,7 @@ class Stuck(ConsoleTest):
         self.send_second_event(process)  # Somebody has become impatient.
         self.end_of(process, 15)
 
-    def test_a_stuck_stdout_is_counted_when_somebody_is_impatient(self):
+    def test_the_bytes_for_a_stuck_stdout_are_counted_after_a_signal(self):
         _, stuck = self.fill_pipe()
         process = self.pipe_muster("--no-python", "-t1", "--log-dir=logs", "sh", "-c",
                                    "seq 1 1000; exit 3", stdout=stuck)

@@ -107,7 +107,7 @@ class FailingConsole(HardshipTest):
             lines = [line for line in self.shown().splitlines(keepends=True) if "muster]" not in line]
             self.assertEqual("".join(lines), printed(SOME))
 
-    def test_what_a_failing_console_cannot_keep_is_counted(self):
+    def test_the_bytes_that_a_failing_console_loses_are_counted(self):
         for stream, kind in self.each():
             process = self.begin(stream, kind, TOO_MANY)
             self.break_and_print()

@@ -117,10 +117,10 @@ class Agent(HardshipTest):
             self.assertEqual(lines, expected, log)  # Without what the shell says of its `sleep`.
         self.assert_nothing_left()
 
-    def test_what_a_killed_agent_had_not_read_is_in_the_logs(self):
+    def test_output_that_a_killed_agent_had_not_read_is_in_the_logs(self):
         self.check_rescued("--redirects=3")
 
-    def test_what_a_killed_agent_had_not_shown_is_shown(self):
+    def test_output_that_a_killed_agent_had_not_shown_is_shown(self):
         process = self.begin(WRITER)
         wait_for(lambda: "first" in self.read("err"), "the first lines")
         self.write_behind_the_agent(process)
@@ -160,7 +160,7 @@ class Agent(HardshipTest):
             thread.join(60)
         self.check_shown_by_the_rescue(b"".join(parts).decode())
 
-    def test_what_a_killed_agent_had_not_teed_is_in_the_logs(self):
+    def test_output_that_a_killed_agent_had_not_teed_is_in_the_logs(self):
         self.check_rescued("--tee=3")
 
     def begin_slow_save(self):

@@ -89,7 +89,7 @@ class Cgroup(MusterTest):
         self.assert_nothing_left()
         self.assertEqual(list(self.cgroup.glob("muster-*")), [])
 
-    def test_nobody_survives_a_front_and_a_shim_that_are_killed_at_once(self):
+    def test_no_process_survives_when_front_and_shim_are_killed_at_once(self):
         process = self.stray()
         for pid in (process.pid, shim_of(process.pid)):
             os.kill(pid, signal.SIGKILL)

@@ -80,7 +80,7 @@ class Channel(unittest.TestCase):
         first.sendall(b'{"type":"something new"}\n{"type":"progress","step":3,"loss":[1]}\n')
         self.expect("progress 2")
 
-    def test_who_breaks_a_rule_is_let_go_and_others_stay(self):
+    def test_a_client_that_breaks_a_rule_is_closed_and_others_stay(self):
         good = self.connect({"type": "hello", "local_rank": 1})
         hello = {"type": "hello", "local_rank": 0}
         for lines in ([b"no json\n"], [b"[1]\n"], [b"{}\n"], [{"type": 1}], [{"type": "progress"}],
@@ -93,7 +93,7 @@ class Channel(unittest.TestCase):
         good.sendall(b'{"type":"progress"}\n')
         self.expect("progress 1")
 
-    def test_the_notice_reaches_all_and_those_who_come_late(self):
+    def test_the_notice_also_reaches_workers_that_connect_late(self):
         early = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
         self.expect("progress 0")  # The agent has registered this worker.
         self.command("preempt 30")
@@ -119,7 +119,7 @@ class Channel(unittest.TestCase):
         self.assertLessEqual(before + 30 - 0.001, first)
         self.assertLessEqual(first, after + 30 + 0.001)
 
-    def test_who_promises_to_end_is_held_until_the_deadline(self):
+    def test_a_worker_that_promises_to_end_gets_no_signal_before_the_deadline(self):
         promise = {"type": "ends_itself"}
         self.connect({"type": "hello", "local_rank": 0}, promise, {"type": "progress"})
         self.connect({"type": "hello", "local_rank": 1}, {"type": "progress"})
@@ -267,7 +267,7 @@ class Channel(unittest.TestCase):
                                       timeout=LIMIT_S, env=variables)
                 self.assertEqual((done.returncode, done.stdout), (0, "no notice\n"))
 
-    def test_the_sdk_that_asks_late_knows_what_is_left(self):
+    def test_a_late_read_of_the_notice_gives_the_time_that_is_left(self):
         variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2"}
         worker = subprocess.Popen([PROBE, "ask"], text=True, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, env=variables)

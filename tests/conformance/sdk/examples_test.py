@@ -174,7 +174,7 @@ class Examples(unittest.TestCase):
                 for line in lines[0]:
                     self.assertRegex(line, r"devices|'GROUP_RANK': '(.)'.*'NODE_RANK': '\1'")
 
-    def test_two_nodes_do_what_one_does(self):
+    def test_two_nodes_print_the_same_as_one(self):
         launcher, flags = MUSTERS
         for name in ("toy_model", "collectives", "model_parallel"):
             expected = sorted(launch(launcher, PROGRAMS / name))

@@ -43,7 +43,7 @@ class Folder(Compare):
 
 
 class Extra(Compare):
-    def test_what_python_gives(self):
+    def test_cpp_ranks_get_the_same_results_as_python_ranks(self):
         expected = run_tables(RANKS, "ppp", "extra")
         self.assertGreater(len(expected[2]), 8)
         # Rank 0, which is C++ in both cases, sends a tensor as an object.
@@ -64,7 +64,7 @@ class Extra(Compare):
 
 
 class Objects(Compare):
-    def test_what_cpp_and_python_cannot_send_each_other_is_named(self):
+    def test_errors_name_values_that_cpp_and_python_cannot_send_each_other(self):
         expected = {
             "tensor": "a tensor as Python's pickle writes it: send it with broadcast()",
             "inner_tensor": "a tensor as Python's pickle writes it: send it with broadcast()",
@@ -391,7 +391,7 @@ class Snapshots(Folder):
                 found, = self.run_tool(3, "load")
                 self.assertTrue(found.startswith("error, scale -1: "), found)
 
-    def test_what_the_system_refuses_is_no_empty_folder(self):
+    def test_a_folder_that_cannot_be_read_does_not_count_as_empty(self):
         file = self.folder / "file"
         file.write_text("")
         for folder, text in ((self.folder / "none", "nothing"), (file, "Not a directory"),

@@ -91,7 +91,7 @@ class UnderMuster(unittest.TestCase):
     def of_each(self, *marks):
         return sorted(f"{rank}-{mark}" for mark in marks for rank in range(WORKERS))
 
-    def test_who_asks_for_notices_may_save_before_the_end(self):
+    def test_a_worker_that_asks_for_notices_may_save_before_the_end(self):
         for language in ("C++", "Python"):
             with self.subTest(language):
                 for path in self.folder.iterdir():
@@ -109,7 +109,7 @@ class UnderMuster(unittest.TestCase):
                     left_s = float((self.folder / "0-saved").read_text())
                     self.assertTrue(0 < left_s <= 36, left_s)
 
-    def test_who_hangs_after_the_notice_gets_the_signal_before_the_end(self):
+    def test_a_worker_that_hangs_after_the_notice_gets_the_signal_before_the_end(self):
         job = self.start_script("hang", "--shutdown-timeout=5")
         self.wait_for("running", job)
         job.send_signal(signal.SIGTERM)
@@ -130,7 +130,7 @@ class UnderMuster(unittest.TestCase):
         job.communicate(timeout=LIMIT_S)
         self.assertEqual(self.marks(), self.of_each("running", "told"))
 
-    def test_who_does_not_ask_gets_the_signal_at_once(self):
+    def test_a_worker_that_does_not_ask_gets_the_signal_at_once(self):
         job = self.start(PROBE, "train", self.folder, "slow", options=["--shutdown-timeout=1000"])
         self.wait_for("running", job)
         job.send_signal(signal.SIGTERM)

@@ -39,7 +39,7 @@ class Record(unittest.TestCase):
         self.assertEqual(list(self.file.parent.iterdir()), [self.file], "something is left over")
         return message["message"], message["extraInfo"]["py_callstack"]
 
-    def test_what_does_not_fail_leaves_no_file(self):
+    def test_a_program_without_an_exception_leaves_no_file(self):
         for how, status in (("succeed", 0), ("status", 7), ("caught", 0)):
             done = self.run_probe(how)
             self.assertEqual((done.returncode, done.stdout), (status, "before\n"))

@@ -124,7 +124,7 @@ class Sampler(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def test_texts_say_what_and_what_to_do(self):
+    def test_errors_name_the_problem_and_a_remedy(self):
         kept = {name: value for name, value in os.environ.items() if name != "RANK"}
         done = subprocess.run([TOOLS, "errors"], capture_output=True, text=True, timeout=60,
                               env=kept | {"GLOO_SOCKET_IFNAME": "lo"})
@@ -238,7 +238,7 @@ class Files(Compare):
                 self.close(resumed["model"], net.state_dict())
                 self.assertAlmostEqual(resumed["optimizer"]["param_groups"][0]["lr"], 0.03)
 
-    def test_files_that_are_none(self):
+    def test_files_that_are_no_checkpoints(self):
         file = self.folder / "sgd.pt"
         self.assertEqual(self.tool("save", "sgd", str(file)).returncode, 0)
         whole = file.read_bytes()
@@ -291,7 +291,7 @@ class Resume(Compare):
         self.assertEqual(int(again[0]["refused"]), 2)
         self.assertEqual(int(again[1]["started_at"]), 3)
 
-    def test_no_whole_file_is_an_error_on_every_rank(self):
+    def test_a_folder_with_torn_files_only_is_an_error_on_every_rank(self):
         self.folder.mkdir()
         (self.folder / "checkpoint-00000001.pt").write_bytes(b"x")
         with self.assertRaisesRegex(JobFailed, "none of the 1 checkpoints in .*torn, or not"):
