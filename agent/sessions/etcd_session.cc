@@ -121,8 +121,8 @@ HostLocation EtcdSession::host_location() {
   HostLocation location = host_.location();
   if (!location.endpoints.empty()) searched_endpoint_ = location.endpoints.front();
   location.tls_name = host_options().tls_name;
-  // Nodes can ask each other only through the store of rank 0's agent. Where rank 0's worker hosts
-  // the store, they go on while nobody listens at the last host.
+  // Nodes can ask each other only through the store of rank 0's agent. If rank 0's worker hosts the
+  // store, they go on as long as the last host's machine refuses connections.
   location.may_be_old = location.may_be_old && rendezvous_.shares_store;
   return location;
 }

@@ -278,7 +278,8 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
                                           kIntroduceMost, options_.host.token);
   if (!*alive || number != introductions_ || !introducing_) co_return;
   // Without an answer there is a warning only if rank 0's agent, a muster, hosts the store. The
-  // store of a torchrun rank 0 refuses nobody. A store that rank 0's worker hosts is not up yet.
+  // store of a torchrun rank 0 admits every client. A store that rank 0's worker hosts is not up
+  // yet.
   if (!reached && all_are_musters && agent_.rendezvous.shares_store)
     spdlog::warn(
         "the workers' store at {} does not know this node's token: it may refuse this node's "

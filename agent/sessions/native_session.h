@@ -29,7 +29,7 @@ struct HostLocation {
   std::vector<RendezvousEndpoint> endpoints;  // Empty: unknown.
   std::string tls_name;                       // The name in its certificate. Empty: the endpoint's.
   bool no_host = false;                       // At the moment no agent is the host.
-  /// Another agent may be the host by now: that nobody listens there says nothing about the host.
+  /// Another agent may be the host by now, so a refused connection says nothing about the host.
   bool may_be_old = false;
   std::string why;  // If there are no endpoints: a sentence that says why.
 };

@@ -287,7 +287,7 @@ MEASURED = (
                       target=Target(1)), "peers", kill_node),
     Measured(Quantity("recovery.vanished_node_s", "s",
                       "all processes of one of 4 nodes are stopped, its connections stay open, as "
-                      "when a host is gone; nobody's peers notice; until the others' last worker "
+                      "when a host is gone; the other workers do not notice; until their last one "
                       "is in main again", target=Target(6)), "hold", vanish),
     Measured(Quantity("recovery.worker_failure_s", "s",
                       "a worker of 4 nodes fails, and with it those that wait for it, until the "
