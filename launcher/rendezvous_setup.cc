@@ -177,13 +177,9 @@ Checked<void> plan_http(const Flags& flags, AgentOptions& plan) {
 
 Checked<void> check_http_access(const Flags& flags, const RendezvousOptions& rendezvous) {
   if (rendezvous.http.empty() || rendezvous.token) return {};
-  const auto address = http::parse_address(rendezvous.http);
-  if (!address || http::is_loopback(*address)) return {};
-  return FlagError{flags.name_of(&Flags::http) + ": others than this machine's users reach " +
-                   rendezvous.http +
-                   ", and without a token nobody would be asked who they are. Give "
-                   "--rdzv-token-file, too, or leave the address out (a port alone means "
-                   "127.0.0.1) and use ssh -L from elsewhere"};
+  std::string refusal = http::refusal_without_token(flags.name_of(&Flags::http), rendezvous.http);
+  if (!refusal.empty()) return FlagError{std::move(refusal)};
+  return {};
 }
 
 }  // namespace muster

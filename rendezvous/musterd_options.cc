@@ -248,12 +248,7 @@ std::string contradiction_in(const CLI::App& app, const Arguments& arguments) {
   if (has_token && arguments.only_store)
     return "--only-store has no door that asks for a token; leave out --rdzv-token-file, and list "
            "in --c10d-allow who may come";
-  const auto http = http::parse_address(arguments.http);
-  if (http && !has_token && !http::is_loopback(*http))
-    return "--http: others than this machine's users reach " + arguments.http +
-           ", and without a token nobody would be asked who they are. Give --rdzv-token-file, too, "
-           "or leave the address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere";
-  return {};
+  return has_token ? std::string() : http::refusal_without_token("--http", arguments.http);
 }
 
 /// Sets the rule of the c10d door. Returns an empty text, or an error as a sentence.

@@ -118,8 +118,7 @@ class Front {
 
   const FrontSetup& setup_;
   const int signal_fd_;
-  const int
-      stop_fd_;  // Readable while SIGTSTP is pending. Never read, so the signal stays pending.
+  const int stop_fd_;  // Readable while SIGTSTP is pending. Not read: the signal stays pending.
   siginfo_t shim_status_{};
   std::set<pid_t> spared_ = setup_.spared;  // The spared children that have not ended.
 };

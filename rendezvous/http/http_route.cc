@@ -207,6 +207,15 @@ bool is_loopback(const HttpAddress& address) {
          boost::asio::ip::make_address(address.address, ec).is_loopback();
 }
 
+std::string refusal_without_token(std::string_view option, std::string_view text) {
+  const auto address = parse_address(text);
+  if (!address || is_loopback(*address)) return {};
+  return std::string(option) + ": others than this machine's users reach " + std::string(text) +
+         ", and without a token they would be let in unasked. Give --rdzv-token-file, too, or "
+         "leave "
+         "the address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere";
+}
+
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text) {
   const std::string shown(text.substr(0, 100));
   HttpAddress parsed;

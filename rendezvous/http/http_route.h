@@ -113,5 +113,8 @@ struct AddressError {
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text);
 /// Whether only this machine reaches the address.
 bool is_loopback(const HttpAddress& address);
+/// Returns why HTTP may not be served at `text`, the value of `option`, without a token: other
+/// machines reach the address. Empty: it may, or `text` is no address.
+std::string refusal_without_token(std::string_view option, std::string_view text);
 
 }  // namespace muster::http

@@ -35,8 +35,8 @@ class HeldEffects {
   std::deque<Held> held_;
   std::uint64_t released_ = 0;
   std::uint64_t taken_ = 0;  // The number of effects taken so far: the position of held_.front().
-  std::map<std::uint32_t, std::uint64_t>
-      gone_;  // By client: its effects before this number are dropped.
+  // By client: its effects before this number are dropped.
+  std::map<std::uint32_t, std::uint64_t> gone_;
 };
 
 }  // namespace muster
