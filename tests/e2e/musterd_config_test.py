@@ -139,7 +139,7 @@ class File(ConfigTest):
 
     def test_access_that_is_not_enough_is_told(self):
         for options, error in ((("--c10d-allow=members",), "members are known by their token"),
-                               (("--http=10.0.0.1:9400",), "nobody would be asked who they are"),
+                               (("--http=10.0.0.1:9400",), "without a token they would be let in"),
                                (("--rdzv-run-tokens=f",), "only with --rdzv-token-file"),
                                (("--rdzv-token-file=f", "--only-store"), "no door that asks for a token")):
             for more in ((), ("--check-config",)):
