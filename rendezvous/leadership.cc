@@ -33,7 +33,8 @@ void close_all_at_exec() {
 }
 
 /// Restarts the program in the same process, by exec(). The new program has no connections, no
-/// state and no listeners. The service manager does not see an end of the process.
+/// state and no listeners. The service manager does not see an end of the process. A SIGTERM that
+/// StopSignals has not read stays pending for the new program.
 [[noreturn]] void restart_process(char** argv) {
   constexpr const char* kOwnProgram = "/proc/self/exe";
   std::error_code unknown;
@@ -90,6 +91,7 @@ void Leadership::on_standing_by(const std::string& why) {
 }
 
 void Leadership::on_lost(const std::string& why) {
+  if (stopping_) return;
   spdlog::error(
       "leadership_lost reason=\"{}\" advice=\"nothing is acknowledged any more: musterd closes all "
       "connections and stands by again\"",

@@ -25,6 +25,8 @@ class Leadership {
 
   /// Runs the loop until one of these events.
   End stand_by();
+  /// musterd ends: from now on a lost leadership does not start it again.
+  void stopping() { stopping_ = true; }
   /// Why this musterd does not lead, as a text for people.
   const std::string& standing_by() const { return standing_by_; }
   const std::shared_ptr<RunState>& state() const { return state_; }
@@ -36,6 +38,7 @@ class Leadership {
   boost::asio::io_context& loop_;
   char** argv_;
   End end_ = End::Stopped;
+  bool stopping_ = false;
   std::string standing_by_ = "standing by";
   std::shared_ptr<RunState> state_;
 };

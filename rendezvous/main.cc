@@ -1,6 +1,7 @@
 // musterd: a server program for the store and the rendezvous of any number of runs.
 
-#include <csignal>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -16,9 +17,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/core/build_info.h"
@@ -28,6 +27,7 @@
 #include "rendezvous/musterd_config.h"
 #include "rendezvous/musterd_options.h"
 #include "rendezvous/musterd_process.h"
+#include "rendezvous/net/console_log_sink.h"
 #include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
@@ -35,6 +35,7 @@
 #include "rendezvous/net/standard_output.h"
 #include "rendezvous/net/store_server.h"
 #include "rendezvous/net/tls_socket.h"
+#include "rendezvous/stop_signals.h"
 #include "rendezvous/wire/printable_text.h"
 #if MUSTER_SQLITE
 #include "rendezvous/state/sqlite_state.h"
@@ -268,11 +269,10 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     });
     return !http || *http != nullptr;
   };
-  boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
-  signals.async_wait([&](const boost::system::error_code& ec, int) {
-    if (ec) return;
+  const StopSignals signals(loop, [&] {
     manager.stopping();
     reload.stop();
+    if (leadership) leadership->stopping();
     serving ? serving->stop() : loop.stop();
   });
   if (!arguments.state.empty()) {
@@ -300,6 +300,13 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   manager.ready();
   run_guarded(loop, "musterd");
   return EXIT_SUCCESS;
+}
+
+void begin_log(const std::string& level) {
+  auto logger =
+      std::make_shared<spdlog::logger>("musterd", std::make_shared<ConsoleLogSink>(STDERR_FILENO));
+  spdlog::set_default_logger(std::move(logger));
+  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 // Returns the exit code.
@@ -330,16 +337,18 @@ int run(int argc, char** argv) {
   if (!read.errors.empty()) return kExitUsage;
   if (!read.config.completion.empty()) return print(completion_script(app, read.config.completion));
   if (read.config.check) return print("musterd: the configuration is ok\n");
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("musterd"));
-  spdlog::set_level(spdlog::level::from_str(read.arguments.log_level));
+  begin_log(read.arguments.log_level);
   raise_descriptor_limit();
-  return serve(std::move(read), words, argv);
+  const int code = serve(std::move(read), words, argv);
+  spdlog::default_logger()->flush();
+  return code;
 }
 
 }  // namespace
 }  // namespace muster
 
 int main(int argc, char** argv) {
+  muster::prepare_process();
   try {
     return muster::run(argc, argv);
   } catch (const std::exception& error) {

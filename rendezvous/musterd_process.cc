@@ -3,13 +3,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
 
 #include "rendezvous/core/whole_number.h"
+#include "rendezvous/net/standard_streams.h"
 
 namespace muster {
+
+void prepare_process() {
+  open_missing_standard_streams();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+}
 
 std::optional<std::vector<int>> inherited_descriptors() {
   constexpr int kFirst = 3;

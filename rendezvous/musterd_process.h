@@ -1,11 +1,15 @@
-// The properties of the process that musterd gets from the process that started it: listening
-// sockets and the limit of descriptors.
+// The properties of the process that musterd gets from the process that started it: standard
+// streams, signals, listening sockets and the limit of descriptors.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 namespace muster {
+
+/// To be called first. Opens missing standard streams as /dev/null. A reader of stderr that ends
+/// and a limit of a file's size (SIGPIPE, SIGXFSZ) become errors of write() and do not end musterd.
+void prepare_process();
 
 /// The listening descriptors that a service manager has passed to musterd by the protocol of
 /// systemd's sd_listen_fds(3). They begin at 3, and are for this process if LISTEN_PID names it.

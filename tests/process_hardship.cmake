@@ -1,6 +1,11 @@
 # Tests of faults that affect processes. They run real programs, each with a limit and a documented
 # outcome.
 muster_add_python_test(hardship.control_thread hardship hardship/control_thread_test.py)
+if(MUSTER_SQLITE)
+  muster_add_python_test(hardship.musterd_process hardship hardship/musterd_process_test.py)
+  set_tests_properties(hardship.musterd_process PROPERTIES ENVIRONMENT
+    "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
+endif()
 muster_add_python_test(hardship.process_agent hardship hardship/process_agent_test.py)
 muster_add_python_test(hardship.process_cgroup hardship hardship/process_cgroup_test.py)
 muster_add_python_test(hardship.process_moments hardship hardship/process_moments_test.py)

@@ -105,6 +105,9 @@ muster_add_tests(http_unit_tests unit
     unit/http/http_readiness_test.cc
     unit/http/http_route_test.cc
   LINK muster_rendezvous_http_core)
+muster_add_tests(log_console_tests threads
+  SOURCES unit/rendezvous/console_log_sink_test.cc unit/rendezvous/log_console_test.cc
+  LINK muster_log_console)
 muster_add_tests(view_source_tests threads
   SOURCES conformance/view_source_test.cc
   LINK muster_rendezvous_http)

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/logs/log_console.h"
+#include "rendezvous/net/log_console.h"
 #include "agent/posix/find_program.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"

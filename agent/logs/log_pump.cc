@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include "agent/logs/log_loop.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/thread_without_signals.h"
 
 namespace muster {
 namespace {
@@ -57,24 +57,17 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   auto shared = std::make_shared<Shared>();
   shared->loop = std::move(*loop);
 
-  // The thread blocks all signals. So signals for the agent go to its main thread, and a SIGPIPE of
-  // a closed console has no effect.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::unique_ptr<LogPump> pump(new LogPump(shared, std::move(mailbox)));
-  boost::system::error_code failure;
   try {
-    pump->thread_ = std::thread([shared] {
+    // Without signals: those for the agent go to its main thread, and a SIGPIPE of a closed console
+    // has no effect.
+    pump->thread_ = thread_without_signals([shared] {
       ::pthread_setname_np(::pthread_self(), "muster-logs");
       shared->ended.set_value(shared->loop->run());
     });
   } catch (const std::system_error& error) {
-    failure = from_errno(error.code().value());
+    return from_errno(error.code().value());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failure) return failure;
   return pump;
 }
 

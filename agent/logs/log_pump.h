@@ -22,7 +22,7 @@
 
 #include "agent/core/line_assembler.h"
 #include "agent/core/log_plan.h"
-#include "agent/logs/log_console.h"
+#include "rendezvous/net/log_console.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_mailbox.h"
 #include "rendezvous/core/ids.h"

@@ -13,7 +13,7 @@
 #include "agent/core/line_merger.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/tail_ring.h"
-#include "agent/logs/log_console.h"
+#include "rendezvous/net/log_console.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_pump.h"
 #include "rendezvous/core/ids.h"

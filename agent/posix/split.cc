@@ -20,6 +20,7 @@
 #include "agent/posix/shim.h"
 #include "agent/posix/shim_protocol.h"
 #include "rendezvous/core/limit_advice.h"
+#include "rendezvous/net/standard_streams.h"
 
 namespace muster {
 namespace {
@@ -32,13 +33,6 @@ bool is_ignored(int number) {
   struct sigaction action {};
   ::sigaction(number, nullptr, &action);
   return action.sa_handler == SIG_IGN;
-}
-
-/// Opens descriptors 0 to 2 if they are missing. Otherwise another file could get such a number,
-/// and a worker would use that file as its standard stream.
-void open_missing_standard_streams() {
-  for (int fd = 0; fd < 3; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
 }
 
 /// The signals that are blocked or ignored when a worker starts, as for workers of torchrun. A
@@ -147,7 +141,7 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
 
 int split_into_front_shim_and_agent(const SplitOptions& options,
                                     const std::function<int(int socket)>& agent_main) {
-  open_missing_standard_streams();
+  open_missing_standard_streams();  // Workers inherit them.
   warn_without_proc();
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;

@@ -22,6 +22,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/thread_without_signals.h"
 
 namespace muster {
 
@@ -55,10 +56,10 @@ class EtcdState final : public EtcdRunState {
         written_(loop_),
         election_(loop_, election_options(options, peers_, records_), election_handlers()),
         work_(asio::make_work_guard(loop_)),
-        thread_([this] {
+        thread_(thread_without_signals([this] {
           election_.start();
           loop_.run();
-        }) {}
+        })) {}
   ~EtcdState() override {
     try {
       if (!closing_) close({});

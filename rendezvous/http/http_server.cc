@@ -26,6 +26,7 @@
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_server.h"
+#include "rendezvous/net/thread_without_signals.h"
 #include "rendezvous/net/tls_socket.h"
 
 namespace muster::http {
@@ -167,7 +168,7 @@ class HttpServer::Impl {
                             });
                           }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
-    thread_ = std::thread([this] {
+    thread_ = thread_without_signals([this] {
       lower_priority();
       run_guarded(loop_, "http");
     });

@@ -5,10 +5,8 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <exception>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -19,6 +17,7 @@
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/owned_fd.h"
+#include "rendezvous/net/thread_without_signals.h"
 
 namespace muster {
 
@@ -38,25 +37,18 @@ struct Pending {
   std::atomic<bool> done{false};  // Until it is set, only the thread may use the results of `work`.
 };
 
-/// Starts the thread. Returns whether it has started. All signals are blocked in it: other threads
-/// handle them.
+/// Starts the thread. Returns whether it has started.
 bool begin(const std::shared_ptr<Pending>& pending) {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool begun = true;
   try {
-    std::thread([pending] {
+    thread_without_signals([pending] {
       pending->work();
       pending->done.store(true, std::memory_order_release);
       ::eventfd_write(pending->returned.get(), 1);
     }).detach();
+    return true;
   } catch (const std::exception&) {  // No thread, or no memory for it.
-    begun = false;
+    return false;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return begun;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/net/thread_without_signals.h"
 #include "rendezvous/state/state_file.h"
 
 namespace muster {
@@ -29,7 +30,7 @@ class SqliteState final : public RunState {
         history_(history),
         retry_(loop_),
         work_(asio::make_work_guard(loop_)),
-        thread_([this] { loop_.run(); }) {}
+        thread_(thread_without_signals([this] { loop_.run(); })) {}
   /// Tries once to write what has been recorded before.
   ~SqliteState() override {
     try {

@@ -1,7 +1,6 @@
 #include "rendezvous/tls/tls_pump.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/thread_without_signals.h"
 #include "rendezvous/tls/tls_link.h"
 
 namespace muster {
@@ -36,23 +36,6 @@ using boost::system::error_code;
 constexpr std::uint64_t kWakeTag = 0;
 constexpr int kEventsInBatch = 256;
 constexpr int kFinishPollMs = 50;
-
-/// Blocks all signals while it lives. A thread that is created meanwhile inherits the mask, so
-/// other threads handle the signals.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
 
 Clock::duration time_for(TlsLink::Phase phase) {
   if (phase == TlsLink::Phase::Handshake) return kTlsHandshakeWithin;
@@ -159,9 +142,8 @@ error_code TlsPump::Impl::start() {
   if (wake_.get() < 0) return from_errno(errno);
   std::uint32_t watched = 0;
   if (!watch(wake_.get(), EPOLLIN, watched, kWakeTag)) return from_errno(errno);
-  const WithoutSignals without_signals;
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = thread_without_signals([this] { run(); });
   } catch (const std::system_error& error) {
     return from_errno(error.code().value());
   }

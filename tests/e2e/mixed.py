@@ -95,6 +95,8 @@ class MusterdTest(TorchrunTest):
     last_call_s = 600
     conf = None  # Of the nodes' --rdzv-conf. None: as in setUp().
     musterd_options = []
+    musterd_prefix = []  # The words of a command that starts musterd.
+    musterd_stderr = None  # A descriptor. None: the file err.musterd<number>.
 
     def setUp(self):
         super().setUp()
@@ -110,9 +112,9 @@ class MusterdTest(TorchrunTest):
         err = open(self.dir / name, "wb")
         self.addCleanup(err.close)
         self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={self.lease_s}",
-             *self.musterd_options], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-            env=self.environment())
+            [*self.musterd_prefix, MUSTERD, "--bind=127.0.0.1", f"--port={self.port}",
+             f"--lease-seconds={self.lease_s}", *self.musterd_options], stdin=subprocess.DEVNULL, stdout=err,
+            stderr=err if self.musterd_stderr is None else self.musterd_stderr, env=self.environment())
         self.addCleanup(self.musterd.wait)
         self.addCleanup(self.musterd.kill)
         wait_for(lambda: "listening on" in self.read(name) or self.musterd.poll() is not None, "musterd")

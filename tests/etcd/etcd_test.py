@@ -237,6 +237,16 @@ class Musterds(SharedTest):
         self.assertEqual(len(self.starts()), 4, self.all_output())
         self.finishes()
 
+    def test_a_leader_that_is_told_to_end_while_it_is_suspended_ends(self):
+        self.job()
+        self.musterds["x"].send_signal(signal.SIGSTOP)
+        self.musterd_says("y", "listening on")
+        self.musterds["x"].send_signal(signal.SIGTERM)
+        self.musterds["x"].send_signal(signal.SIGCONT)
+        self.assertEqual(self.musterds["x"].wait(PATIENCE_S), 0, self.all_output())
+        self.nodes_are_back()
+        self.finishes()
+
     def test_a_suspended_leader_beside_a_service_manager_stands_by(self):
         """The first client's event stops the server. The status for the service manager is due before the loop knows
         why."""

@@ -1,4 +1,4 @@
-#include "agent/logs/log_console.h"
+#include "rendezvous/net/log_console.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "agent/logs/log_console.h"
+#include "rendezvous/net/log_console.h"
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -44,7 +44,11 @@ bool is_one_console(int fd, int other_fd) {
   return (flags & O_APPEND) != 0;  // Without kcmp: if both append, the order is kept, too.
 }
 
-LogConsole::LogConsole(int fd) : number_(fd) {
+void LogConsole::log_warning(const std::string& text) {
+  spdlog::warn(text);
+}
+
+LogConsole::LogConsole(int fd, Report report) : number_(fd), report_(report) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {
     closed_ = true;  // muster was started with this descriptor closed: the output is not wanted.
@@ -107,12 +111,12 @@ void LogConsole::on_error(int error) {
   const std::string reason = std::generic_category().message(error);
   if (reader_is_gone(error)) {
     closed_ = true;
-    spdlog::warn("console_closed fd={} reason=\"{}\"", number_, reason);
+    report_("console_closed fd=" + std::to_string(number_) + " reason=\"" + reason + "\"");
     return;
   }
   if (std::exchange(failing_, true) || given_up_) return;
-  spdlog::warn("descriptor {} cannot be written ({}): muster tries again, and counts what is lost",
-               number_, reason);
+  report_("descriptor " + std::to_string(number_) + " cannot be written (" + reason +
+          "): muster tries again, and counts what is lost");
 }
 
 // A terminal after a hang-up returns EIO for ever. A disk may recover from EIO. ENOMEM (a pipe) and
@@ -136,7 +140,7 @@ void LogConsole::flush() {
       break;
     }
   }
-  if (!closed_ && (given_up_ || failing_)) drop_excess(given_up_ ? 0 : kMaxKeptBytes);
+  if (!closed_ && (given_up_ || failing_ || limited_)) drop_excess(given_up_ ? 0 : kMaxKeptBytes);
   if (closed_ || (written_ == buffer_.size() && !gap_)) {
     buffer_.clear();
     written_ = 0;

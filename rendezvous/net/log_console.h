@@ -28,7 +28,10 @@ class LogConsole {
   /// The most text that a failing console keeps.
   static constexpr std::size_t kMaxKeptBytes = 1 << 20;
 
-  explicit LogConsole(int fd);
+  /// Takes a sentence about a console that failed or lost its reader.
+  using Report = void (*)(const std::string& text);
+  static void log_warning(const std::string& text);
+  explicit LogConsole(int fd, Report report = log_warning);
 
   /// The bytes to write: append to this buffer, then call flush().
   std::string& buffer() { return buffer_; }
@@ -36,6 +39,8 @@ class LogConsole {
   void flush();
   /// From now on flush() drops the bytes that it cannot write at once.
   void give_up();
+  /// From now on flush() drops what is beyond kMaxKeptBytes, as for a failing console.
+  void limit_kept_bytes() { limited_ = true; }
 
   std::size_t unwritten_bytes() const { return closed_ ? 0 : buffer_.size() - written_; }
   /// The console's reader is gone (EPIPE and the like). Appended bytes are dropped.
@@ -44,7 +49,7 @@ class LogConsole {
   int open_error() const { return open_error_; }
   bool is_failing() const { return failing_; }
   /// True if the console may drop appended bytes. Such a console puts no backpressure on writers.
-  bool is_lossy() const { return failing_ || given_up_ || closed_; }
+  bool is_lossy() const { return failing_ || given_up_ || limited_ || closed_; }
   /// All bytes that were dropped while the console still had a reader.
   std::size_t lost_bytes() const { return lost_; }
   bool is_given_up() const { return given_up_; }
@@ -64,6 +69,7 @@ class LogConsole {
   void mark_gap(std::size_t at);
 
   int number_;  // The descriptor's number as the user knows it: 1 or 2.
+  Report report_;
   OwnedFd fd_;
   Kind kind_ = Kind::File;
   std::string buffer_;
@@ -74,6 +80,7 @@ class LogConsole {
   bool ends_line_ = true;  // The last byte that was written is a newline.
   bool failing_ = false;
   bool given_up_ = false;
+  bool limited_ = false;
   bool closed_ = false;
   int open_error_ = 0;
 };
