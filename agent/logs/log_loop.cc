@@ -1,6 +1,5 @@
 #include "agent/logs/log_loop.h"
 
-#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -76,7 +75,8 @@ bool LogLoop::run() {
     wait();
     const Instant time = now();
     time_.begin_turn();
-    read_files(time);
+    read_streams(time);
+    if (std::exchange(has_mail_, false)) read_mailbox();
     expire(time);
     flush();
     advance_attempt_end();
@@ -101,13 +101,14 @@ Duration LogLoop::blocked_for() const {
 void LogLoop::wait() {
   const Instant before = now();
   const Duration left = std::max(Duration(0), next_turn(before) - before);
-  std::array<epoll_event, 64> events{};
+  events_.resize(kFirstPipe + pipes_.size());  // No ready pipe may be left out: see read_streams().
   busy_since_ns_ = 0;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+  const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                                  static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
   record_progress();
+  readable_pipes_.clear();
   for (int i = 0; i < count; ++i)
-    dispatch(events[static_cast<std::size_t>(i)].data.u64);
+    dispatch(events_[static_cast<std::size_t>(i)].data.u64);
 }
 
 void LogLoop::record_progress() {
@@ -115,9 +116,9 @@ void LogLoop::record_progress() {
 }
 
 void LogLoop::dispatch(std::uint64_t id) {
-  if (id == kMailbox) return read_mailbox();
-  if (id == kInotify) return read_inotify();
-  if (id >= kFirstPipe) return read_pipe(id);
+  if (id == kMailbox) has_mail_ = true;
+  if (id == kInotify) read_inotify();
+  if (id >= kFirstPipe) readable_pipes_.push_back(id);
   // All other ids are consoles that have room again. Each turn calls flush(), so nothing to do.
 }
 

@@ -1,7 +1,8 @@
 // The code that runs on the log thread. log_pump.h is its interface.
 #pragma once
 
-#include <array>
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -71,9 +72,12 @@ class LogLoop {
   void print_now(const OwnText& own);
   void print_held();
   void read_inotify();
-  void read_files(Instant now);
-  void read_pipe(std::uint64_t id);
+  void read_streams(Instant now);
+  /// False if there was nothing to read, or if the console had no room.
+  bool read_file(FollowedFile& file, Instant now);
+  bool read_pipe(std::uint64_t id);
   void read_pipe(WorkerPipe& pipe);
+  bool a_console_is_full() const;
   void expire(Instant now);
   bool has_unread_rest(const FollowedFile& file) const;
   void flush_consoles();
@@ -107,6 +111,10 @@ class LogLoop {
   std::map<std::uint64_t, std::unique_ptr<WorkerPipe>> pipes_;
   std::map<std::string, std::shared_ptr<LogFilterFile>> filtered_;
   std::uint64_t next_pipe_;
+  std::vector<epoll_event> events_;
+  std::vector<std::uint64_t> readable_pipes_;  // Pipes with events in this turn.
+  bool has_mail_ = false;                      // The mailbox has an event in this turn.
+  std::uint64_t last_place_ = 0;               // The end of the queue of read_streams().
   Instant files_resume_{};             // No file is read earlier: several writes are read together.
   Instant polled_{};                   // When unwatched files were last polled.
   std::optional<Instant> held_until_;  // After catch_up(): muster's lines wait for the workers'.

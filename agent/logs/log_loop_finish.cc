@@ -103,7 +103,8 @@ LogPump::Tails LogLoop::tails() const {
   return ends;
 }
 
-// Called after read_files(): a file whose console has no room is still dirty, so it is not closed.
+// Called after read_streams(): a file whose console has no room is still dirty, so it is not
+// closed.
 void LogLoop::advance_attempt_end() {
   if (has_ended_streams_) close_ended_streams();
   if (!attempt_ended_ || count_ended_streams() > LogPump::kEndedStreamsMax) return;

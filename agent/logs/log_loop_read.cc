@@ -2,6 +2,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "agent/logs/log_loop.h"
@@ -32,36 +34,63 @@ void LogLoop::read_inotify() {
   }
 }
 
-void LogLoop::read_files(Instant now) {
+// Streams take turns: a stream that fills a console goes to the end of the queue. So while a stream
+// has bytes and waits for room, no other stream can fill its console twice.
+void LogLoop::read_streams(Instant now) {
   if (now >= polled_ + kPollInterval) {
     for (const auto& file : files_)
       if (file->must_be_polled()) file->dirty = true;
     polled_ = now;
   }
-  if (now < files_resume_) return;
+  struct Turn {
+    std::uint64_t* place;
+    std::uint64_t pipe;
+    FollowedFile* file;  // Null: it is the turn of the pipe.
+  };
+  std::vector<Turn> turns;
+  for (const std::uint64_t id : readable_pipes_)
+    if (const auto found = pipes_.find(id); found != pipes_.end())
+      turns.push_back({&found->second->place, id, nullptr});
+  if (now >= files_resume_)
+    for (const auto& file : files_)
+      turns.push_back({&file->place, 0, file.get()});
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const Turn& a, const Turn& b) { return *a.place < *b.place; });
   bool any = false;
   bool more = false;
-  for (const auto& file : files_) {
-    if (!file->dirty || !file->output().has_room()) continue;
-    any = true;
-    file->dirty = file->read(now, buffer_);
-    more = more || file->dirty;
-    file->output().console.flush();
-    record_progress();
+  for (const auto& [place, pipe, file] : turns) {
+    if (file == nullptr ? !read_pipe(pipe) : !read_file(*file, now)) continue;
+    if (a_console_is_full()) *place = ++last_place_;
+    any = any || file != nullptr;
+    more = more || (file != nullptr && file->dirty);
   }
   if (any && !more && !finishing_) files_resume_ = now + kFilesPause;
 }
 
-void LogLoop::read_pipe(std::uint64_t id) {
+bool LogLoop::a_console_is_full() const {
+  return std::any_of(outputs_.begin(), outputs_.end(),
+                     [](const auto& output) { return !output->has_room(); });
+}
+
+bool LogLoop::read_file(FollowedFile& file, Instant now) {
+  if (!file.dirty || !file.output().has_room()) return false;
+  file.dirty = file.read(now, buffer_);
+  file.output().console.flush();
+  record_progress();
+  return true;
+}
+
+bool LogLoop::read_pipe(std::uint64_t id) {
   const auto found = pipes_.find(id);
-  if (found == pipes_.end()) return;
+  if (found == pipes_.end()) return false;
   WorkerPipe& pipe = *found->second;
-  if (!pipe.has_room()) return;  // Another stream of this turn has filled the console.
+  if (!pipe.has_room()) return false;  // Another stream of this turn has filled the console.
   read_pipe(pipe);
   if (pipe.output() != nullptr) pipe.output()->console.flush();
-  if (!pipe.has_ended) return;
+  if (!pipe.has_ended) return true;
   set_interest(pipe.fd(), id, pipe.interest, 0);
   if (pipe.is_over) has_ended_streams_ = true;
+  return true;
 }
 
 void LogLoop::read_pipe(WorkerPipe& pipe) {

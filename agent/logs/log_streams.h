@@ -93,9 +93,10 @@ class FollowedFile final : private LineSink {
   const LogFile* written_here() const { return options_.written_here.get(); }
   bool must_be_polled() const { return watch < 0 && !options_.written_here && fd_.is_open(); }
 
-  int watch = -1;        // The inotify watch; -1: there is none, and the file is polled.
-  bool dirty = true;     // The file may have bytes to read.
-  bool is_over = false;  // The attempt has ended: the file is closed as soon as all of it is read.
+  int watch = -1;           // The inotify watch; -1: there is none, and the file is polled.
+  bool dirty = true;        // The file may have bytes to read.
+  bool is_over = false;     // The attempt has ended: the file is closed when all of it is read.
+  std::uint64_t place = 0;  // In the queue of LogLoop::read_streams().
 
  private:
   void append(const LinePiece& piece) override;
@@ -148,6 +149,7 @@ class WorkerPipe {
   bool is_over = false;        // The attempt has ended; a process may still hold the other end.
   bool has_ended = false;      // No process holds the other end.
   std::uint32_t interest = 0;  // The events that epoll watches.
+  std::uint64_t place = 0;     // In the queue of LogLoop::read_streams().
 
  private:
   OwnedFd fd_;

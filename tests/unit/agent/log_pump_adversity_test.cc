@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
+#include <set>
 #include <thread>
 
 #include "tests/unit/agent/log_pump_fixture.h"
@@ -131,6 +133,74 @@ TEST_CASE_METHOD(LogPumpTest,
   CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x')) == written);
   CHECK_THAT(text, Catch::Contains(" of its own lines are missing here"));
   CHECK_THAT(text, Catch::EndsWith("last\n"));
+}
+
+// Reads the console in small pieces, and calls `flood` before each piece, until all streams were
+// seen, or until the console has shown what `streams` streams can fill it with at one turn each.
+std::set<char> streams_in_one_cycle(const testing::Pipe& console, std::size_t streams,
+                                    const std::function<void()>& flood) {
+  constexpr std::size_t kMostBefore = std::size_t{3} << 19;   // The console and its pipe are full.
+  constexpr std::size_t kMostPerTurn = std::size_t{1} << 19;  // More than kBytesPerTurn.
+  std::set<char> seen;
+  std::vector<char> piece(64 << 10);
+  std::size_t shown = 0;
+  while (seen.size() < streams && shown < kMostBefore + streams * kMostPerTurn) {
+    flood();
+    pollfd request{console.read_end.get(), POLLIN, 0};
+    REQUIRE(::poll(&request, 1, std::chrono::milliseconds(kPatience).count()) == 1);
+    const ssize_t n = ::read(console.read_end.get(), piece.data(), piece.size());
+    REQUIRE(n > 0);
+    shown += static_cast<std::size_t>(n);
+    for (const char c : std::string_view(piece.data(), static_cast<std::size_t>(n)))
+      if (c >= '0') seen.insert(c);
+  }
+  return seen;
+}
+
+TEST_CASE_METHOD(LogPumpTest,
+                 "log_pump: each stream has its turn while all streams flood a slow console",
+                 "[unit][agent]") {
+  std::vector<OwnedFd> pipes;
+  std::size_t files = 0;
+  SECTION("pipes, more than one epoll_wait() of a small array returns") {
+    for (int rank = 0; rank < 70; ++rank)
+      pipes.push_back(tap(rank));
+  }
+  SECTION("files") {
+    files = 4;
+  }
+  SECTION("both") {
+    for (int rank = 0; rank < 2; ++rank)
+      pipes.push_back(tap(rank));
+    files = 2;
+  }
+  // Each stream consists of lines of one character of its own.
+  const auto lines_of = [](char c) {
+    std::string lines;
+    for (int line = 0; line < 640; ++line)
+      lines += std::string(99, c) + "\n";
+    return lines;
+  };
+  std::vector<std::string> blocks;
+  for (std::size_t i = 0; i < pipes.size(); ++i) {
+    ::fcntl(pipes[i].get(), F_SETFL, O_NONBLOCK);
+    blocks.push_back(lines_of(static_cast<char>('0' + i)));
+  }
+  for (std::size_t i = 0; i < files; ++i) {
+    const std::string name(1, static_cast<char>('w' + i));
+    const OwnedFd log = open_log(name);
+    for (int block = 0; block < 100; ++block)  // More than the test reads.
+      write_all(log.get(), lines_of(name[0]));
+    pump->follow({.stream = LogStream::Err, .file = path(name)});
+  }
+  const auto fill_pipes = [&] {
+    for (std::size_t i = 0; i < pipes.size(); ++i)
+      while (::write(pipes[i].get(), blocks[i].data(), blocks[i].size()) > 0) {
+      }
+  };
+  const std::size_t streams = pipes.size() + files;
+  CHECK(streams_in_one_cycle(err, streams, fill_pipes).size() == streams);
+  err.read_end.reset();
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a slow console gets everything in the end",
