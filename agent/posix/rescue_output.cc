@@ -17,7 +17,8 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kBytesAtOnce = 64 << 10;
-constexpr const char* kLogFiles = "log files";  // The group of all log files.
+constexpr std::size_t kBytesPerTurn = 256 << 10;  // The most that is copied before the next pipe.
+constexpr const char* kLogFiles = "log files";    // The group of all log files.
 
 /// The descriptor of muster's own that `file` names; -1: it names a log file.
 int console_of(const std::string& file) {
@@ -58,16 +59,19 @@ void write_or_drop(int file, std::string_view bytes) {
   }
 }
 
+/// Copies for one turn: a worker may fill its pipe faster than the file or console takes the bytes.
 /// False if no process holds the other end any more.
 bool copy_what_is_there(int pipe, int file) {
   static std::array<char, kBytesAtOnce> buffer;
-  for (;;) {
+  for (std::size_t total = 0; total < kBytesPerTurn;) {
     const ssize_t n = ::read(pipe, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return false;
+    total += static_cast<std::size_t>(n);
     write_or_drop(file, {buffer.data(), static_cast<std::size_t>(n)});
   }
+  return true;
 }
 
 void copy_all(const std::vector<OutputReader>& readers) {
