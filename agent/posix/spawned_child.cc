@@ -45,11 +45,34 @@ MUSTER_IN_CHILD long address(const T* pointer) {
   return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
-// All descriptors that muster opens are close-on-exec. Those that muster has inherited may not be,
-// so this closes them. Before Linux 5.9 the call does not exist, and they stay open.
-MUSTER_IN_CHILD long close_range(unsigned first, unsigned last) {
-  const long result = raw_call(SYS_close_range, first, last);
-  return result == -ENOSYS ? 0 : result;
+/// The number that a file name consists of; -1: it is no number.
+MUSTER_IN_CHILD long number_of(const char* name) {
+  long number = 0;
+  for (; *name != '\0'; ++name) {
+    if (*name < '0' || *name > '9') return -1;
+    number = number * 10 + (*name - '0');
+  }
+  return number;
+}
+
+/// Makes all descriptors above 2 close-on-exec. Without /proc it does nothing.
+MUSTER_IN_CHILD void set_all_close_on_exec() {
+  // The offsets in a struct linux_dirent64, see getdents64(2).
+  constexpr long kLengthAt = 16;
+  constexpr long kNameAt = 19;
+  const long folder =
+      raw_call(SYS_openat, AT_FDCWD, address("/proc/self/fd"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  char entries[4096];
+  for (long bytes = 1; folder >= 0 && bytes > 0;) {
+    bytes = raw_call(SYS_getdents64, folder, address(&entries[0]), sizeof entries);
+    for (long at = 0; at < bytes;) {
+      const long fd = number_of(&entries[at + kNameAt]);
+      if (fd > 2) raw_call(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+      std::uint16_t length = 0;
+      __builtin_memcpy(&length, &entries[at + kLengthAt], sizeof length);
+      at += length;
+    }
+  }
 }
 
 MUSTER_IN_CHILD long redirect(const SpawnOptions& options, int status) {
@@ -58,10 +81,13 @@ MUSTER_IN_CHILD long redirect(const SpawnOptions& options, int status) {
     if (fd < 0) continue;
     if (const long result = raw_call(SYS_dup3, fd, target); result < 0) return result;
   }
+  // All descriptors that muster opens are close-on-exec. Those that muster has inherited may not
+  // be, so this closes them. Before Linux 5.9 close_range does not exist, and a container's seccomp
+  // profile may refuse it with any error.
   const auto kept = static_cast<unsigned>(status);
-  if (kept > 3)
-    if (const long result = close_range(3, kept - 1); result < 0) return result;
-  return close_range(kept + 1, kNoLimit);
+  if (kept > 3) raw_call(SYS_close_range, 3, kept - 1);
+  if (raw_call(SYS_close_range, kept + 1, kNoLimit) < 0) set_all_close_on_exec();
+  return 0;
 }
 
 MUSTER_IN_CHILD long reset_signals(const SpawnOptions& options) {
