@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/worker_channel.h"
+#include "rendezvous/core/limit_advice.h"
 
 namespace muster {
 
@@ -22,7 +23,7 @@ std::string RunFiles::create_run_dir() {
   std::string where;
   if (const auto error = run_dir_.create(where))
     return "cannot make a directory for logs and error files in " + where + ": " + error.message() +
-           " (--log-dir chooses another place)";
+           " (--log-dir chooses another place)" + limit_advice(error.value());
   return {};
 }
 

@@ -1,10 +1,12 @@
 #include "agent/sessions/host_search.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "agent/sessions/store_dialer.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/clock.h"
 
 namespace muster {
@@ -36,6 +38,11 @@ int answer_priority(const Result<HostKind>& kind) {
   return 7;
 }
 
+std::string text_of(const boost::system::error_code& error) {
+  const bool is_errno = error.category() == boost::system::system_category();
+  return error.message() + (is_errno ? limit_advice(error.value()) : std::string());
+}
+
 }  // namespace
 
 asio::awaitable<FoundHost> find_host(asio::any_io_executor executor, NativeClientOptions options,
@@ -61,7 +68,7 @@ asio::awaitable<FoundHost> find_host(asio::any_io_executor executor, NativeClien
     if (!answer.kind) {
       const std::string named =
           count > 1 ? endpoint_text(endpoint.host, endpoint.port) + ": " : std::string();
-      errors += (errors.empty() ? "" : "; ") + named + answer.kind.error().message();
+      errors += (errors.empty() ? "" : "; ") + named + text_of(answer.kind.error());
     }
     if (!best.client || answer_priority(answer.kind) > answer_priority(best.kind))
       best = std::move(answer);

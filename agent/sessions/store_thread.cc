@@ -5,6 +5,7 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
 
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/guarded_loop.h"
@@ -22,7 +23,16 @@ boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::st
       const bool same = asked.generation != 0 && asked.generation == self->whole_generation_;
       return same ? self->whole_at_ : std::nullopt;
     };
-  store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
+  const std::uint16_t port = options.port;
+  try {
+    store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
+  } catch (
+      const boost::system::system_error& error) {  // io_ opens its descriptors when first used.
+    return ListenError{.call = "event loop",
+                       .address = "any",
+                       .port = port,
+                       .code = from_errno(error.code().value())};
+  }
   if (const auto listening = store->server_->start(); !listening) return listening.error();
   store->port_ = store->server_->port();
   try {

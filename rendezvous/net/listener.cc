@@ -138,6 +138,8 @@ std::string ListenError::what() const {
   if (call == "pthread_create")
     return fmt::format("cannot start a thread for it: {}{}", code.message(),
                        start_limit_advice(code.value()));
+  if (call == "event loop")
+    return fmt::format("cannot make an event loop for it: {}{}", code.message(), advice);
   if (call == "parse")
     return fmt::format("cannot listen on {}: not a numeric IPv4 or IPv6 address", address);
   return fmt::format("cannot listen on {}: {}: {}{}", where, call, code.message(), advice);

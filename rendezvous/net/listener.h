@@ -15,7 +15,8 @@ namespace muster {
 
 /// Why listening has failed. what() is a sentence for the user.
 struct ListenError {
-  std::string call;     // The function that failed: a system call, "pthread_create", or "parse".
+  // What failed: a system call, "pthread_create", "event loop", or "parse".
+  std::string call;
   std::string address;  // The address as given, or [::] with the port.
   std::uint16_t port = 0;
   boost::system::error_code code;

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 
+from nodes import free_port
 from support import MUSTER, MusterTest, is_sanitized, main, shim_of, wait_for
 
 
@@ -137,6 +138,25 @@ class Limits(MusterTest):
                 self.assertNotIn("terminate called", err)
                 seen.add(re.split(r"[:/']", err.splitlines()[-1].split("] ")[-1])[0].strip())
         self.assertIn("cannot open the log files in", seen)
+
+    def test_too_few_descriptors_for_the_rendezvous_are_an_error_that_says_what_to_raise(self):
+        if is_sanitized():
+            self.skipTest("UBSan looks at objects through a pipe, and takes its lack for an error")
+        errors = []
+        for limit in range(8, 60):
+            code, _, err = self.run_muster(
+                "--nnodes=1", "--rdzv-backend=c10d", "--rdzv-id=few", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                "--rdzv-conf=read_timeout=1", "--nproc-per-node=2", "--no-python", "/bin/true",
+                preexec_fn=with_limit(resource.RLIMIT_NOFILE, limit, limit))
+            if code == 0:
+                break
+            self.assertEqual(code, 1, err)
+            self.assertNotIn("killed by signal", err, limit)
+            self.assertRegex(err, "`ulimit -n`", limit)
+            errors.append(err)
+        for server in ("the rendezvous", "the workers' store"):
+            self.assertIn(f"cannot host {server}: cannot make an event loop for it: Too many open files; "
+                          "the limit of open files is reached", "".join(errors))
 
     def test_too_few_processes_are_an_error_that_says_what_to_raise(self):
         if os.getuid() != 0:

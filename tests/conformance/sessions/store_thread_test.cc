@@ -2,16 +2,20 @@
 
 #include "agent/sessions/store_thread.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <future>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -23,6 +27,8 @@
 #include "agent/sessions/call_within.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/guarded_loop.h"
+#include "rendezvous/net/owned_fd.h"
+#include "rendezvous/net/spawn_task.h"
 #include "tests/conformance/store_server_fixture.h"
 
 namespace muster::testing {
@@ -65,17 +71,12 @@ TEST_CASE("store thread: an exception is logged, and the store continues to serv
   CHECK_THAT(log.text(), Catch::Contains("handler_failed loop=store error=\"the first one\""));
 }
 
-/// Calls `work` in a child process that cannot make threads. Returns the child's exit status, which
-/// is 0 if `work` returns true.
-int without_threads(const std::function<bool()>& work) {
+/// Calls `work` in a child process. Returns the child's status, which is 0 if `work` returns true.
+int in_child(const std::function<bool()>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
-    constexpr uid_t kNobody = 65534;
-    const rlimit none{0, 0};
-    const bool is_limited = ::setrlimit(RLIMIT_NPROC, &none) == 0 &&
-                            (::geteuid() != 0 || ::setuid(kNobody) == 0);  // Root has no limit.
     try {
-      ::_exit(is_limited && work() ? 0 : 1);
+      ::_exit(work() ? 0 : 1);
     } catch (...) {
       ::_exit(1);
     }
@@ -85,13 +86,71 @@ int without_threads(const std::function<bool()>& work) {
   return status;
 }
 
+/// The calling process cannot make threads from now on.
+bool refuse_threads() {
+  constexpr uid_t kNobody = 65534;
+  const rlimit none{0, 0};
+  return ::setrlimit(RLIMIT_NPROC, &none) == 0 &&
+         (::geteuid() != 0 || ::setuid(kNobody) == 0);  // Root has no limit.
+}
+
+/// The calling process can open `more` descriptors from now on.
+bool limit_descriptors(rlim_t more) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(OwnedFd(::dup(STDIN_FILENO)).get()) + more;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+boost::asio::awaitable<void> failing_task() {
+  throw std::runtime_error("no room");
+  co_return;
+}
+
 TEST_CASE("store thread: at the limit of processes it does not start, and the process goes on",
           "[sessions]") {
-  CHECK(without_threads([] {
+  CHECK(in_child([] {
+          if (!refuse_threads()) return false;
           const auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
           return !started && started.error().call == "pthread_create" &&
                  started.error().code == boost::system::errc::resource_unavailable_try_again;
         }) == 0);
+}
+
+TEST_CASE("store thread: without enough descriptors it does not start, and says what to raise",
+          "[sessions]") {
+  for (const int more : {0, 1, 2, 3, 4, 5, 6}) {
+    INFO(more);
+    CHECK(in_child([more] {
+            if (!limit_descriptors(static_cast<rlim_t>(more))) return false;
+            const auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
+            if (started) return more > 2;  // The event loop alone needs two.
+            return started.error().what().find("raise it with `ulimit -n`") != std::string::npos;
+          }) == 0);
+  }
+}
+
+TEST_CASE("spawn task: an exception is on stderr before the process ends", "[sessions]") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  const int status = in_child([&ends] {
+    KeptLog log;  // As in the agent: the log's lines are not on stderr yet when the process ends.
+    ::signal(SIGABRT, SIG_DFL);  // Catch has a handler.
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    ::dup2(ends[1], STDERR_FILENO);
+    boost::asio::io_context loop{1};
+    spawn_task(loop.get_executor(), "test", failing_task());
+    loop.run();
+    return false;
+  });
+  ::close(ends[1]);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+  std::string text(4096, '\0');
+  const ssize_t bytes = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  text.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  CHECK_THAT(text, Catch::Contains("task_failed task=test error=\"no room\"\n"));
 }
 
 TEST_CASE("store thread: a thread that hangs does not delay the end of the session", "[sessions]") {
