@@ -267,6 +267,8 @@ Outcome Planner::plan_endpoint() {
       return FlagError{name(&Flags::master_port) + " is " + std::to_string(port) +
                        ": a port is a number from 0 to 65535"};
     std::string address(strip(flags_.master_addr));
+    if (address.empty())
+      return FlagError{name(&Flags::master_addr) + " is '': it must be a host name or an address"};
     if (!address.starts_with('[')) address = "[" + address + "]";
     const auto parsed = parse_endpoint(address, name(&Flags::master_addr));
     if (!parsed) return parsed.error();

@@ -72,7 +72,7 @@ def main():
         while frames and frames.tb_frame.f_code.co_filename in (
                 "<string>", "<frozen runpy>", runpy.__file__):
             frames = frames.tb_next
-        error.__traceback__ = frames or error.__traceback__
+        error.__traceback__ = frames  # None if no frame is the program's: a SyntaxError, for one.
         try:
             record(error)
         except OSError as problem:

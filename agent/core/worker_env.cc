@@ -27,7 +27,7 @@ Variables parse(const std::vector<std::string>& entries) {
   std::set<std::string, std::less<>> seen;
   for (const std::string& entry : entries) {
     const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0) continue;
+    if (equals == std::string::npos) continue;
     std::string name = entry.substr(0, equals);
     if (seen.insert(name).second) result.emplace_back(std::move(name), entry.substr(equals + 1));
   }

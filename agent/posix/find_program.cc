@@ -31,7 +31,7 @@ Result<std::string> find_program(const std::string& name, std::string_view path)
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find(':', at), path.size());
     std::string candidate(path.substr(at, end - at));
-    candidate += candidate.empty() ? "./" : "/";  // An empty entry is the working directory.
+    if (!candidate.empty()) candidate += "/";  // An empty entry is the working directory.
     candidate += name;
     const errc_t error = check(candidate);
     if (error == boost::system::errc::success) return candidate;

@@ -26,8 +26,8 @@ boost::system::result<std::unique_ptr<StoreThread>, ListenError> StoreThread::st
   const std::uint16_t port = options.port;
   try {
     store->server_ = std::make_unique<StoreServer>(store->io_, std::move(options));
-  } catch (
-      const boost::system::system_error& error) {  // io_ opens its descriptors when first used.
+  } catch (const boost::system::system_error& error) {
+    // Asio opens descriptors for io_ when it is first used.
     return ListenError{.call = "event loop",
                        .address = "any",
                        .port = port,

@@ -131,8 +131,13 @@ void NativeParticipant::on(const ConnectFailed& event) {
     // The refusal counts only within a lease of the earlier evidence: after a longer silence
     // another round may have begun before the host's process ended.
     if (now_ - host_evidence() < lease_) refused_ = now_;
-    // A host that was an agent is not started again, so waiting for it is useless.
+    // A host that was an agent is not started again. So it is useless to wait for it, except for
+    // the workers' sake: they may train on.
     if (phase_ == Phase::Finished && !welcome_.outlives_nodes) return end_without_host();
+    if (phase_ == Phase::Joining && lost_since_ && !welcome_.outlives_nodes &&
+        !options_.settings.host_absent)
+      return fail("the rendezvous at " + options_.host_text + " was lost (" + lost_why_ +
+                  "), and its host has ended: " + event.text);
   }
   if (event.why != ConnectFailed::Why::NotWanted) return;
   if (phase_ == Phase::Finished) return end_without_host();

@@ -206,6 +206,14 @@ class Lines(MusterTest):
             script = self.script("ends.py", f"import sys\nsys.exit({code})\n")
             self.run_muster("--standalone", "--run-path", script, expect=0)
 
+    def test_run_path_shows_no_frame_of_muster_for_a_syntax_error(self):
+        script = self.script("wrong.py", "x = = 1\n")
+        _, _, err = self.run_muster("--standalone", "--run-path", script, expect=1)
+        self.assertIn("SyntaxError: invalid syntax", err)
+        self.assertIn(f'File "{script}", line 1', err)
+        for frame in ("<string>", "runpy"):
+            self.assertNotIn(frame, err)
+
     def test_run_path_shows_the_first_failure_alone(self):
         script = self.script("one.py", "import os, time\n"
                              "if os.environ['RANK'] == '0': raise ValueError('boom')\n"

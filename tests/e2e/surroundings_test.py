@@ -78,6 +78,13 @@ class Signals(MusterTest):
         ignored = {name for name in names if has("SigIgn", name)}
         self.assertEqual(ignored, {"SIGHUP", "SIGUSR1", "SIGWINCH"})
 
+    def test_an_empty_entry_of_path_is_the_working_directory(self):
+        script = self.script("shown.sh", "#!/bin/sh\necho \"as $0\"\n")
+        os.chmod(script, 0o755)
+        _, out, _ = self.run_muster("--standalone", "--no-python", "shown.sh",
+                                    env={"PATH": f":{os.environ['PATH']}"}, expect=0)
+        self.assertEqual(out, "as shown.sh\n")  # As under torchrun, without "./".
+
     def test_background_job_of_a_shell(self):
         """The shell ignores SIGINT and SIGQUIT for background jobs. kill -INT still ends muster."""
         process = self.start("--standalone", "--no-python", "/bin/sh", "-c",

@@ -454,6 +454,8 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   const auto wrong = plan({"--nnodes=2", "--node-rank=2", "--master-addr=h", "x"});
   REQUIRE_FALSE(wrong.has_value());
   CHECK_THAT(wrong.error().message, Contains("--node-rank is 2"));
+  CHECK_THAT(error({"--nnodes=2", "--master-addr=", "--master-port=5", "x"}),
+             Contains("--master-addr is '':"));
 }
 
 }  // namespace

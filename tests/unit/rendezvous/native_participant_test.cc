@@ -372,5 +372,20 @@ TEST_CASE_METHOD(ParticipantTest,
   CHECK(has<Participant::EndJob>(fail_to_connect(*this, 2s, Why::NobodyListens)));
 }
 
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node without workers does not wait for an agent that has ended",
+                 "[unit][rendezvous]") {
+  using Why = Participant::ConnectFailed::Why;
+  feed(Participant::Connected{{.lease = 5s, .resumes = true}});
+  feed(Participant::JoinAsked{});
+  feed(Participant::ConnectionBroke{"reset"});
+  CHECK_FALSE(
+      has<Participant::FailRendezvous>(feed(Participant::ConnectFailed{Why::NoAnswer, "late"})));
+  now += 1s;
+  REQUIRE(has<Participant::Connect>(feed(Participant::TimeHasPassed{})));
+  const auto actions = feed(Participant::ConnectFailed{Why::NobodyListens, "refused"});
+  CHECK(has<Participant::FailRendezvous>(actions));
+}
+
 }  // namespace
 }  // namespace muster::testing
