@@ -128,13 +128,6 @@ ClientError failed(const Endpoint& endpoint, const std::string& what) {
           "another machine: ssh -L 9400:localhost:9400 HOST"};
 }
 
-// The answer to a request that had a proof of the token.
-boost::system::result<HttpAnswer, ClientError> with_token_seen(
-    boost::system::result<HttpAnswer, ClientError> answer) {
-  if (answer) answer->token_refused = answer->status == 401;
-  return answer;
-}
-
 // One connection, for one request, or for two if musterd asks for a proof.
 class Conversation {
  public:
@@ -202,8 +195,10 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask_with_proof(
   auto answer = ask(head);
   if (!answer || answer->status != 401 || answer->nonce.empty()) return answer;
   const ProvenRequest proven{.method = method, .target = target, .nonce = answer->nonce};
-  return with_token_seen(ask(head + "Authorization: Muster proof=\"" +
-                             http_request_proof(*token, proven) + "\"\r\nConnection: close\r\n"));
+  answer = ask(head + "Authorization: Muster proof=\"" + http_request_proof(*token, proven) +
+               "\"\r\nConnection: close\r\n");
+  if (answer) answer->token_refused = answer->status == 401;
+  return answer;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "rendezvous/stop_signals.h"
 
-#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <boost/system/system_error.hpp>
 
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/net/wait_for_room.h"
 
 namespace muster {
 namespace {
@@ -42,9 +42,7 @@ void end_now(int /*number*/) {
   constexpr std::string_view kText =
       "musterd: its end took too long (does the storage of --state-dir answer?): it ends now, "
       "without its last write\n";
-  pollfd room{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&room, 1, 0) == 1) [[maybe_unused]]
-    const ssize_t n = ::write(STDERR_FILENO, kText.data(), kText.size());
+  write_last_words(kText, 0);
   ::_exit(1);
 }
 

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/net/wait_for_room.h"
+
 namespace muster {
 namespace {
 
@@ -51,8 +53,7 @@ void write_or_drop(int file, std::string_view bytes) {
     if (n > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     } else if (n < 0 && errno == EAGAIN) {
-      pollfd room{file, POLLOUT, 0};
-      ::poll(&room, 1, -1);
+      wait_for_room(file, -1);
     } else if (n == 0 || errno != EINTR) {
       return;
     }

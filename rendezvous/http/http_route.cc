@@ -212,8 +212,7 @@ std::string refusal_without_token(std::string_view option, std::string_view text
   if (!address || is_loopback(*address)) return {};
   return std::string(option) + ": others than this machine's users reach " + std::string(text) +
          ", and without a token they would be let in unasked. Give --rdzv-token-file, too, or "
-         "leave "
-         "the address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere";
+         "leave the address out (a port alone means 127.0.0.1) and use ssh -L from elsewhere";
 }
 
 boost::system::result<HttpAddress, AddressError> parse_address(std::string_view text) {

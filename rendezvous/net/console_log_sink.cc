@@ -1,11 +1,10 @@
 #include "rendezvous/net/console_log_sink.h"
 
-#include <poll.h>
-
 #include <string>
 #include <system_error>
 
 #include "rendezvous/net/thread_without_signals.h"
+#include "rendezvous/net/wait_for_room.h"
 
 namespace muster {
 namespace {
@@ -14,15 +13,10 @@ using Clock = std::chrono::steady_clock;
 
 /// How long the thread waits for room before it looks whether it must end, and how long it pauses
 /// before it tries again to write to a full disk.
-constexpr std::chrono::milliseconds kPause{500};
+constexpr int kPauseMs = 500;
 
 // The log itself is what cannot be written.
 void report_nothing(const std::string& /*text*/) {}
-
-void wait_for_room(int fd, std::chrono::milliseconds within) {
-  pollfd request{fd, POLLOUT, 0};
-  ::poll(&request, 1, static_cast<int>(within.count()));
-}
 
 }  // namespace
 
@@ -65,10 +59,10 @@ void ConsoleLogSink::write_when_there_is_room() {
       continue;
     }
     if (console_.is_failing()) {
-      changed_.wait_for(lock, kPause, [this] { return ending_; });
+      changed_.wait_for(lock, std::chrono::milliseconds(kPauseMs), [this] { return ending_; });
     } else {
       lock.unlock();
-      wait_for_room(console_.fd(), kPause);
+      wait_for_room(console_.fd(), kPauseMs);
       lock.lock();
     }
     console_.flush();
@@ -80,9 +74,9 @@ void ConsoleLogSink::flush_() {
   const auto end = Clock::now() + kFlushWithin;
   console_.flush();
   while (console_.unwritten_bytes() > 0 && !console_.is_failing()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    if (left.count() <= 0) break;
-    wait_for_room(console_.fd(), left);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) break;
+    wait_for_room(console_.fd(), static_cast<int>(left));
     console_.flush();
   }
 }

@@ -18,16 +18,12 @@
 #include <spdlog/spdlog.h>
 
 #include "rendezvous/net/same_file.h"
+#include "rendezvous/net/wait_for_room.h"
 
 namespace muster {
 namespace {
 
 constexpr int kFirstFreeFd = 3;  // 0 to 2 are for standard streams only, even if they were closed.
-
-bool has_room(int fd) {
-  pollfd request{fd, POLLOUT, 0};
-  return ::poll(&request, 1, 0) == 1;
-}
 
 }  // namespace
 
@@ -88,7 +84,7 @@ bool LogConsole::write_some(std::size_t end) {
       break;
     case Kind::CarefulStream:
       // A pipe with any room takes PIPE_BUF bytes at once.
-      if (!has_room(fd_.get())) return false;
+      if (!wait_for_room(fd_.get(), 0)) return false;
       size = std::min<std::size_t>(size, PIPE_BUF);
       [[fallthrough]];
     case Kind::File:

@@ -1,18 +1,16 @@
 #include "rendezvous/net/spawn_task.h"
 
-#include <poll.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 
+#include "rendezvous/net/wait_for_room.h"
+
 namespace muster {
 namespace {
 
-constexpr int kReaderLimitMs = 1000;      // The reader of stderr may be stuck.
-constexpr std::size_t kMostBytes = 4096;  // PIPE_BUF: a pipe with room takes these bytes at once.
+constexpr int kReaderLimitMs = 1000;  // The reader of stderr may be stuck.
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -28,11 +26,8 @@ std::string text_of(const std::exception_ptr& error) {
 
 void end_after_failed_task(const char* name, const std::exception_ptr& error) {
   std::string line = std::string("task_failed task=") + name + " error=\"" + text_of(error);
-  line.resize(std::min(line.size(), kMostBytes - 2));
-  line += "\"\n";
-  pollfd room{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&room, 1, kReaderLimitMs) == 1) [[maybe_unused]]
-    const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  line.resize(std::min<std::size_t>(line.size(), PIPE_BUF - 2));
+  write_last_words(line + "\"\n", kReaderLimitMs);
   std::abort();
 }
 

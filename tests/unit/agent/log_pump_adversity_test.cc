@@ -96,10 +96,11 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a console that nobody reads delays only
   CHECK(report.get().stderr_tails.at(LocalRank{1}) == "boom\n");
   REQUIRE(flushed.wait_for(kPatience) == std::future_status::ready);
   const std::size_t lost = flushed.get().lost_bytes;
-  const std::size_t all = lost + rest(out).size();  // Some lines have no prefix yet.
+  const std::size_t all = lost + out.read_all().size();  // Some lines have no prefix yet.
   CHECK(all >= std::size_t{8000} * 1001);
   CHECK(all <= std::size_t{8000} * 1004);
-  CHECK(rest(err) == "[muster: " + std::to_string(lost) + " bytes could not be shown on stdout]\n");
+  CHECK(err.read_all() ==
+        "[muster: " + std::to_string(lost) + " bytes could not be shown on stdout]\n");
 }
 
 TEST_CASE_METHOD(LogPumpTest,
@@ -125,11 +126,11 @@ TEST_CASE_METHOD(LogPumpTest,
   pump->print(LogStream::Err, "last\n");
   auto report = begin_finish(1ms);
   while (report.wait_for(1ms) != std::future_status::ready)
-    text += rest(err);
+    text += err.read_all();
   auto flushed = begin_flush();
   while (flushed.wait_for(1ms) != std::future_status::ready)
-    text += rest(err);
-  text += rest(err);
+    text += err.read_all();
+  text += err.read_all();
   CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'x')) == written);
   CHECK_THAT(text, Catch::Contains(" of its own lines are missing here"));
   CHECK_THAT(text, Catch::EndsWith("last\n"));
@@ -260,7 +261,7 @@ TEST_CASE_METHOD(
   pump->hurry();
   REQUIRE(flushed.wait_for(kPatience) == std::future_status::ready);
   const std::size_t lost = flushed.get().lost_bytes;
-  CHECK(lost + rest(out).size() == 4 * kBytes);
+  CHECK(lost + out.read_all().size() == 4 * kBytes);
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that is truncated is read from its beginning",
@@ -294,7 +295,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log written here that is truncated is
   }
   end.reset();
   CHECK(finish().all_read);
-  CHECK(rest(out).empty());
+  CHECK(out.read_all().empty());
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a file that has a log's old name is not cut",
@@ -324,7 +325,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the other logs are read although one ca
   follow("b", 1);
   write_all(open_log("b").get(), "x\n");
   CHECK(finish().all_read);
-  CHECK(rest(out) == "[1]x\n");
+  CHECK(out.read_all() == "[1]x\n");
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows the lines that are in the files",
@@ -332,7 +333,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stop without finish shows the lines tha
   write_all(open_log("a").get(), "x\ny");
   follow("a", 0);
   CHECK(pump->stop(kPatience));
-  CHECK(rest(out) == "[0]x\n[0]y\n");
+  CHECK(out.read_all() == "[0]x\n[0]y\n");
   CHECK(pump->stop(kPatience));  // A second call has no effect.
 }
 

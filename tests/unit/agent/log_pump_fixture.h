@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/logs/log_pump.h"
+#include "tests/support/pipe.h"
 #include "tests/support/temp_folder.h"
 
 namespace muster::testing {
@@ -26,18 +26,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 inline constexpr auto kPatience = 20s;  // The limit of all waits; the usual wait is far shorter.
-
-struct Pipe {
-  Pipe() {
-    std::array<int, 2> fds{};
-    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
-    read_end = OwnedFd(fds[0]);
-    write_end = OwnedFd(fds[1]);
-    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  }
-  OwnedFd read_end;
-  OwnedFd write_end;
-};
 
 inline void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -93,13 +81,6 @@ struct LogPumpTest : TempFolder {
       const ssize_t n = ::read(console.read_end.get(), buffer.data(), buffer.size());
       if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
     }
-    return text;
-  }
-  std::string rest(Pipe& console) const {
-    std::string text;
-    std::array<char, 65536> buffer;
-    for (ssize_t n = 0; (n = ::read(console.read_end.get(), buffer.data(), buffer.size())) > 0;)
-      text.append(buffer.data(), static_cast<std::size_t>(n));
     return text;
   }
   std::future<FinishReport> begin_finish(Duration limit = kPatience) {

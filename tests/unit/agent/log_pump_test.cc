@@ -53,8 +53,8 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: stdout and stderr go to consoles of the
   write_all(open_log("stderr.log").get(), "e\n");
   const FinishReport report = finish();
   CHECK(report.all_read);
-  CHECK(rest(out) == "[0]o\n");
-  CHECK(rest(err) == "[0]e\n");
+  CHECK(out.read_all() == "[0]o\n");
+  CHECK(err.read_all() == "[0]e\n");
 }
 
 TEST_CASE_METHOD(LogPumpTest,
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: finish shows all that is in the files, 
   write_all(a.get(), "whole\nunfinished");
   write_all(b.get(), "also");
   CHECK(finish().all_read);
-  const std::string text = rest(out);
+  const std::string text = out.read_all();
   CHECK_THAT(text, Catch::Contains("[0]whole\n") && Catch::Contains("[0]unfinished\n") &&
                        Catch::Contains("[1]also\n"));
   CHECK(text.size() == 9 + 14 + 8);
@@ -119,7 +119,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: after finish a stream is forgotten, and
   follow("new", 0);
   write_all(open_log("new").get(), "new\n");
   finish();
-  CHECK(rest(out) == "[0]old\n[0]new\n");
+  CHECK(out.read_all() == "[0]old\n[0]new\n");
 }
 
 TEST_CASE_METHOD(LogPumpTest,
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the end of a hidden rank's stderr is ke
     write_all(end.get(), "secret\n");
   }
   CHECK(finish().stderr_tails.at(LocalRank{0}) == "secret\n");
-  CHECK(rest(err).empty());
+  CHECK(err.read_all().empty());
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end is known",
@@ -180,7 +180,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file gets every byte, and its end
   }
   CHECK(finish().stderr_tails.at(LocalRank{0}) == "boom\n");
   CHECK(contents(path("stderr.log")) == text);
-  CHECK(rest(err).empty());
+  CHECK(err.read_all().empty());
 }
 
 TEST_CASE_METHOD(LogPumpTest, "log_pump: a log file that is written here is shown line by line",
@@ -227,7 +227,7 @@ std::optional<std::string> shown_by_a_late_thread(LogPumpTest& test) {
       [&] { is_over.set_value(); });
   is_over.get_future().wait();
   test.finish();
-  std::string text = test.rest(test.out);
+  std::string text = test.out.read_all();
   std::filesystem::remove(test.path("a"));
   std::filesystem::remove(test.path("b"));
   if (held_up_at - begun >= kQuiet) return std::nullopt;
@@ -389,7 +389,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: the time in a prefix is the time of the
                 .prefix = LinePrefix::from_template("${time} ", {})});
   write_all(open_log("a").get(), "x\n");
   finish();
-  const std::string text = rest(out);
+  const std::string text = out.read_all();
   REQUIRE(text.size() == 15);  // "HH:MM:SS.mmm x\n".
   CHECK(text[2] == ':');
   CHECK(text[8] == '.');
@@ -420,7 +420,7 @@ TEST_CASE_METHOD(LogPumpTest, "log_pump: lines of many writers come whole and in
     const std::size_t cut = prng.below(line.size());
     if (cut > 0) write_all(logs[rank].get(), line.substr(0, cut));
     write_all(logs[rank].get(), line.substr(cut));
-    if (left % 64 == 0) text += rest(out);
+    if (left % 64 == 0) text += out.read_all();
   }
   auto report = begin_finish();
   text += shown(out, expected - text.size());

@@ -15,6 +15,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/pipe.h"
 #include "tests/support/temp_folder.h"
 
 namespace muster {
@@ -37,24 +38,7 @@ extern "C" ssize_t send(int fd, const void* data, size_t size, int flags) {
 namespace muster {
 namespace {
 
-struct Pipe {
-  Pipe() {
-    std::array<int, 2> fds{};
-    REQUIRE(::pipe2(fds.data(), O_CLOEXEC) == 0);
-    read_end = OwnedFd(fds[0]);
-    write_end = OwnedFd(fds[1]);
-    ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  }
-  std::string read_all() {
-    std::string text;
-    std::array<char, 65536> buffer;
-    for (ssize_t n = 0; (n = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;)
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-    return text;
-  }
-  OwnedFd read_end;
-  OwnedFd write_end;
-};
+using testing::Pipe;
 
 OwnedFd temporary_file(int flags = 0) {
   std::string path = "/tmp/muster_console_XXXXXX";
