@@ -21,6 +21,9 @@ muster_add_tests(round_exchange_tests conformance
 muster_add_tests(store_thread_tests threads
   SOURCES conformance/sessions/store_thread_test.cc
   LINK muster_agent_io)
+if(CMAKE_CXX_FLAGS MATCHES "fsanitize=[a-z,]*undefined")
+  target_compile_definitions(store_thread_tests PRIVATE MUSTER_WITH_UBSAN)
+endif()
 
 # Tests with real torchrun nodes; without torch they are skipped and say so.
 add_executable(session_driver conformance/sessions/session_driver.cc)

@@ -117,9 +117,9 @@ TEST_CASE("store thread: at the limit of processes it does not start, and the pr
         }) == 0);
 }
 
-// Not with sanitizers: UBSan opens a pipe to check that an object's memory can be read, and without
-// a descriptor for it reports an error that is none.
-#ifndef __SANITIZE_ADDRESS__
+// Not with UBSan: it opens a pipe to check that an object's memory can be read, and without a
+// descriptor for the pipe it reports an error that is none.
+#ifndef MUSTER_WITH_UBSAN
 TEST_CASE("store thread: without enough descriptors it does not start, and says what to raise",
           "[sessions]") {
   for (const int more : {0, 1, 2, 3, 4, 5, 6}) {
