@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/net/log_console.h"
 #include "agent/posix/find_program.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/core/result.h"
+#include "rendezvous/net/log_console.h"
 #include "rendezvous/net/same_file.h"
 
 namespace muster {

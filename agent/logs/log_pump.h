@@ -22,12 +22,12 @@
 
 #include "agent/core/line_assembler.h"
 #include "agent/core/log_plan.h"
-#include "rendezvous/net/log_console.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_mailbox.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
+#include "rendezvous/net/log_console.h"
 
 namespace muster {
 

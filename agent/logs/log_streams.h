@@ -13,10 +13,10 @@
 #include "agent/core/line_merger.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/tail_ring.h"
-#include "rendezvous/net/log_console.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_pump.h"
 #include "rendezvous/core/ids.h"
+#include "rendezvous/net/log_console.h"
 
 namespace muster {
 
