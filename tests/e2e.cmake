@@ -54,7 +54,8 @@ set_tests_properties(e2e.musterd_config PROPERTIES ENVIRONMENT
 muster_add_python_test(e2e.token_page conformance e2e/token_page_test.py)
 if(MUSTER_SQLITE)
   muster_add_python_test(e2e.musterd_state nodes e2e/musterd_state_test.py)
-  set_tests_properties(e2e.musterd_state PROPERTIES
+  muster_add_python_test(e2e.late_failure nodes e2e/late_failure_test.py)
+  set_tests_properties(e2e.musterd_state e2e.late_failure PROPERTIES
     ENVIRONMENT
     "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 endif()

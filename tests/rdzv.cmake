@@ -42,7 +42,10 @@ muster_add_tests(run_service_simulation simulation
   LINK muster_rendezvous_service)
 
 muster_add_tests(native_simulation simulation
-  SOURCES simulation/native_cluster.cc simulation/native_simulation.cc
+  SOURCES
+    simulation/failure_simulation.cc
+    simulation/native_cluster.cc
+    simulation/native_simulation.cc
   LINK muster_rendezvous_service)
 
 muster_add_tests(meeting_simulation simulation
@@ -61,6 +64,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/damping_test.cc
     unit/rendezvous/kept_out_test.cc
     unit/rendezvous/native_codec_test.cc
+    unit/rendezvous/late_failure_test.cc
     unit/rendezvous/native_participant_test.cc
     unit/rendezvous/printable_text_test.cc
     unit/rendezvous/reply_reader_test.cc

@@ -262,6 +262,7 @@ void Rendezvous::raise_restart_count(int reported) {
   reported = std::min(reported, run().max_restarts);
   if (reported <= restarts_used_) return;
   restarts_used_ = reported;
+  uncounted_.reset();  // The restart may be that of a failure of the newest round.
   changed();
 }
 
@@ -314,17 +315,24 @@ void Rendezvous::on(const NodeLeft& event) {
 
 void Rendezvous::on(const WorkersFailed& event) {
   const Member* member = from(event.from);
-  if (member == nullptr || !member->native) return;
+  // A node that was lost reports the failure again, with the generation of its round.
+  if (member == nullptr) return on(KeptAlive{event.from});
+  if (!member->native) return;
   touch(member->id);
+  if (event.round == round_) fail_round(*member, event.what);
+}
+
+/// Counts a failure in the running round, and restarts the round.
+void Rendezvous::fail_round(const Member& member, const std::string& what) {
   // Several nodes may fail for the same cause: a restart that has begun is not counted again.
-  if (!complete() || draining() || event.round != round_ || member->place != Place::Participant)
-    return;
-  strikes_.count_failure(member->name.addr);
-  const NodeName who = member->name;
-  if (restarts_used_ >= run().max_restarts) return end_run(false, who, why_no_restart(event.what));
+  if (!complete() || draining() || member.place != Place::Participant) return;
+  const NodeName who = member.name;
+  strikes_.count_failure(who.addr);
+  uncounted_.reset();
+  if (restarts_used_ >= run().max_restarts) return end_run(false, who, why_no_restart(what));
   ++restarts_used_;
   unseen_.clear();
-  begin_restart(RestartCause::WorkersFailed, who, event.what);
+  begin_restart(RestartCause::WorkersFailed, who, what);
 }
 
 std::string Rendezvous::why_no_restart(const std::string& failure) const {

@@ -210,6 +210,7 @@ class Rendezvous {
   std::optional<JoinRefused> refusal_of(const NodeJoined& event, bool resumes = false) const;
   Member* register_member(const NodeJoined& event);
   void raise_restart_count(int told);
+  void fail_round(const Member& member, const std::string& what);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void update_unseen_workers(const NodeJoined& event);
   void join_deadlines();
@@ -325,6 +326,8 @@ class Rendezvous {
   // rendezvous_resume.cc: nodes that resume on a new connection, also after a restart of the host.
   void resume_member(const Member& member, const NodeResumed& event);
   void send_rejoin(ConnectionId to, std::string why);
+  void end_resume(const NodeResumed& event, const NodeName& who, std::string why);
+  void count_late_failure(const NodeResumed& event, const NodeName& who);
   bool may_recover(const NodeResumed& event) const;
   bool has_finished_elsewhere(const NodeResumed& event) const;
   void take_as_finished(const NodeJoined& join, const NodeResumed& event);
@@ -406,6 +409,8 @@ class Rendezvous {
   };
   std::vector<Lost> lost_;
   int restarts_used_ = 0;
+  /// The generation of the newest round, if no failure of it has cost a restart yet.
+  std::optional<std::int64_t> uncounted_;
   std::optional<std::pair<NodeName, std::string>> restart_cause_;  // Why the next round is needed.
   std::optional<RunEnded> outcome_;
   std::set<std::string> at_the_end_;             // The instances of the members when the run ended.

@@ -219,6 +219,12 @@ struct RoundRecovered {
   std::int64_t generation = 0;
   std::string why;  // Only if it is not whole.
 };
+/// For the log: a failure of a round that had ended already has cost a restart.
+struct FailureCounted {
+  NodeName who;
+  std::int64_t round = 0;
+  std::string what;
+};
 /// For the log: a torchrun node's wall clock is off. Its heartbeats are corrected by the skew.
 struct ClockSkewSeen {
   NodeName who;
@@ -250,7 +256,7 @@ struct ReleaseFromExitBarrier {
 using RendezvousAction =
     std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
                  NotAMember, Resumed, Rejoin, ClockSkewSeen, NodeGone, NodeHeldBack,
-                 ReleaseFromExitBarrier, RoundRecovered>;
+                 ReleaseFromExitBarrier, RoundRecovered, FailureCounted>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

@@ -71,6 +71,7 @@ RunRecord Rendezvous::make_record(const RunSettings& settings) const {
   }
   record.kept_out = kept_out_.entries();
   record.strikes = strikes_.hosts();
+  record.uncounted_generation = uncounted_.value_or(0);
   return record;
 }
 
@@ -132,6 +133,10 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   last_call_left_ = record.last_call_left;
   kept_out_ = KeptOut(record.kept_out);
   strikes_ = StrikeList(record.strikes);
+  // A round that an older muster has recorded as running has cost no restart.
+  const std::int64_t running = complete() && !draining() ? generation_ : 0;
+  if (const std::int64_t uncounted = record.uncounted_generation.value_or(running); uncounted > 0)
+    uncounted_ = uncounted;
   if (record.restart_who) restart_cause_ = {*record.restart_who, record.restart_what};
   if (record.outcome)
     outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
@@ -259,6 +264,7 @@ bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
 void Rendezvous::discard_restored_round() {
   restored_generation_.reset();
   awaited_.clear();
+  uncounted_.reset();
   outcome_.reset();
   at_the_end_.clear();
   for (const auto& [name, record] : recorded_members_)

@@ -38,8 +38,9 @@ void Rendezvous::on(const NodeResumed& event) {
   if (may_recover(event)) return recover(join, event);
   if (has_finished_elsewhere(event)) return take_as_finished(join, event);
   const bool ended = event.join.generation <= setup_.ended_generation;
-  send_rejoin(event.from, ended ? "its run has ended, and another one of that name has begun"
-                                : "the other nodes have gone on without this node");
+  end_resume(event, join.name,
+             ended ? "its run has ended, and another one of that name has begun"
+                   : "the other nodes have gone on without this node");
 }
 
 /// Whether the node has finished its part in the round that this host could not take up again.
@@ -81,6 +82,8 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
   if (in_round && event.state == State::Stopped && event.failure.empty())
     return begin_restart(RestartCause::NodeLost, NodeName(member.name),
                          "it was cut off, and has stopped its workers");
+  // Not left to the node's WorkersFailed: another node may end the round before that comes.
+  if (in_round && event.state == State::Stopped) return fail_round(member, event.failure);
   if (in_round) {
     actions_.push_back(resumed);
     return handle_return(member);
@@ -88,7 +91,33 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
   const std::string cause =
       restart_cause_ ? " (" + to_string(restart_cause_->first) + ": " + restart_cause_->second + ")"
                      : std::string();
-  send_rejoin(event.from, "the round has ended" + cause);
+  end_resume(event, NodeName(member.name), "the round has ended" + cause);
+}
+
+/// The round is over for the node. A failure that it reports may cost a restart nevertheless.
+void Rendezvous::end_resume(const NodeResumed& event, const NodeName& who, std::string why) {
+  count_late_failure(event, who);
+  if (!outcome_) return send_rejoin(event.from, std::move(why));
+  if (from(event.from) != nullptr) return;  // A member was told when the run ended.
+  RunEnded message = *outcome_;
+  message.to = event.from;
+  actions_.push_back(std::move(message));
+}
+
+/// Counts a failure of a round that has ended for another reason, for example because a node that
+/// had stopped its workers joined first: the order in which nodes come back must not decide what a
+/// failure costs. When the next round has begun, the failure costs nothing, as a lost node does.
+void Rendezvous::count_late_failure(const NodeResumed& event, const NodeName& who) {
+  if (event.state != NodeResumed::State::Stopped || event.failure.empty() || outcome_) return;
+  if (uncounted_ != event.join.generation) return;
+  uncounted_.reset();
+  strikes_.count_failure(who.addr);
+  restart_cause_ = {who, event.failure};
+  changed();
+  if (restarts_used_ >= run().max_restarts)
+    return end_run(false, who, why_no_restart(event.failure));
+  ++restarts_used_;
+  actions_.push_back(FailureCounted{who, event.join.last_round, event.failure});
 }
 
 void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
@@ -122,7 +151,8 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
     if (event.join.generation <= recovery_->generation)
       return send_rejoin(event.from, "other nodes know of a newer round");
     cancel_recovery("node " + to_string(join.name) + " knows of a newer one");
-    return send_rejoin(event.from, "other nodes know of another round");
+    if (event.restart_count >= restarts_used_) uncounted_ = event.join.generation;
+    return end_resume(event, join.name, "other nodes know of another round");
   }
   if (!recovery_) {
     move_to(Phase::Recovering);
@@ -189,7 +219,9 @@ void Rendezvous::adopt_round() {
   unseen_.begin(round_, generation_, recovery.by_rank.size());
   move_to(Phase::Running);
   had_round_ = true;
+  const bool is_counted = restarts_used_ > recovery.restart_count;
   raise_restart_count(recovery.restart_count);
+  if (!is_counted) uncounted_ = generation_;
   last_world_ = recovery.by_rank.size();
   excluded_may_work_ = true;
   store_ = recovery.store;
@@ -213,6 +245,10 @@ void Rendezvous::adopt_round() {
   changed();
   actions_.push_back(RoundRecovered{true, round_, generation_, {}});
   end_if_finished();
+  if (!recovery.failure) return;
+  const auto& [who, what] = *recovery.failure;
+  if (is_counted) return begin_restart(RestartCause::WorkersFailed, who, what);
+  if (const Member* failed = named(who)) fail_round(*failed, what);
 }
 
 void Rendezvous::cancel_recovery(const std::string& why) {
@@ -275,12 +311,18 @@ std::optional<std::pair<NodeName, std::string>> Rendezvous::count_lost_failure(
   // counted this failure.
   const bool is_counted = restarts_used_ > recovery.restart_count;
   raise_restart_count(recovery.restart_count);
-  if (!recovery.failure) return std::nullopt;
+  if (!recovery.failure) {
+    // Another node of the round may still report one.
+    if (!is_counted) uncounted_ = recovery.generation;
+    return std::nullopt;
+  }
   strikes_.count_failure(recovery.failure->first.addr);
   restart_cause_ = recovery.failure;
   if (is_counted) return std::nullopt;
   if (restarts_used_ >= run().max_restarts) return recovery.failure;
   ++restarts_used_;
+  const auto& [who, what] = *recovery.failure;
+  actions_.push_back(FailureCounted{who, recovery.round, what});
   return std::nullopt;
 }
 

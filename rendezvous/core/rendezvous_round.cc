@@ -173,6 +173,7 @@ void Rendezvous::complete_round() {
   had_round_ = true;
   never_back_ = 0;
   generation_ = ++highest_generation_;
+  uncounted_ = generation_;
   restored_generation_.reset();
   awaited_.clear();
   restart_cause_.reset();

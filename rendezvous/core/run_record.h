@@ -64,6 +64,9 @@ struct RunRecord {
   std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
   /// The instances of nodes that were lost before the end. Empty before the end.
   std::vector<std::string> lost_agents;
+  /// The generation of the newest round if no failure of it has cost a restart, otherwise 0. Empty:
+  /// an older muster has written the record.
+  std::optional<std::int64_t> uncounted_generation;
   std::optional<RecordedFailure> first_failure;  // Set by RunService, not by the rendezvous.
   bool operator==(const RunRecord&) const = default;
 };

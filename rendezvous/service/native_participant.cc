@@ -78,7 +78,7 @@ void NativeParticipant::resume() {
   event.store = round_.store;
   event.failure = failure_;
   resuming_ = true;
-  finish_is_unsaid_ = false;
+  finish_is_unsaid_ = farewell_until_.has_value();  // A resume does not say that the node gives up.
   send(std::move(event));
 }
 
@@ -87,6 +87,8 @@ void NativeParticipant::on(const WorkersHaveFailed& event) {
   phase_ = Phase::Outside;
   failure_ = event.what;
   if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
+  // The host may answer the earlier resume with Rejoin: the round has ended without this failure.
+  if (up_) return resume();
   print(failure_ + ", but the rendezvous at " + options_.host_text +
         " is away: this node reports that when it is back, and starts no worker before");
 }
@@ -98,7 +100,7 @@ void NativeParticipant::on(const PartFinished& event) {
   phase_ = Phase::Finished;
   if (attached())
     send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
-  finish_is_unsaid_ = resuming_ && event.succeeded;
+  finish_is_unsaid_ = resuming_;
   if (!event.succeeded) {
     failure_ = event.what;
     farewell_until_ = now_ + options_.settings.close_timeout;
@@ -218,6 +220,8 @@ void NativeParticipant::handle(const RestartRound& message) {
 
 void NativeParticipant::handle(const NotAMember&) {
   resuming_ = false;
+  // The host did not know this node any more when the failure was reported.
+  if (!failure_.empty() && phase_ != Phase::Finished && welcome_.resumes) return resume();
   end_round("this node was not heard in time, and the others went on without it");
 }
 
@@ -242,22 +246,22 @@ void NativeParticipant::handle(const Rejoin& message) {
   end_round(message.why);
 }
 
-/// Tells the host that this node has finished, if its workers ended while it resumed: the host
-/// took it for running. Returns whether it did.
+/// Tells the host that this node has finished, or has failed for good, if it did so while it
+/// resumed: the host took it for running. Returns whether it did.
 bool NativeParticipant::say_finish() {
   if (!std::exchange(finish_is_unsaid_, false)) return false;
-  send(NodeFinished{{}, round_.round, true, {}});
+  send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
   return true;
 }
 
 /// The round is over for this node. What follows depends on the phase.
 void NativeParticipant::end_round(const std::string& why) {
-  failure_.clear();
+  if (phase_ != Phase::Finished) failure_.clear();
   switch (phase_) {
     case Phase::Joining:
       return ask_to_join();  // The host may have counted this node to the ended round: joins again.
     case Phase::Finished:
-      if (farewell_until_ || say_finish()) return;
+      if (say_finish() || farewell_until_) return;
       print(
           "this node was not heard in time when its workers finished, and the others went on "
           "without it: nothing can be said of them");

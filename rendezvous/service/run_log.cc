@@ -155,6 +155,20 @@ void RunService::log_restart(Run& run, const RendezvousActions& actions, Instant
   }
 }
 
+/// The restart of the round has its own line, with another cause.
+void RunService::log_late_failure(Run& run, const FailureCounted& failure, Instant now) {
+  RunEvent event{.kind = RunEvent::Kind::RoundRestarts, .round = failure.round};
+  event.node = to_string(failure.who);
+  event.rank = run.rendezvous->rank_of(failure.who);
+  event.cause = RestartCause::WorkersFailed;
+  event.text = failure.what;
+  record(run, std::move(event), now);
+  log(LogLine::Level::Info,
+      "failure_counted run=" + word(run.id()) + " round=" + std::to_string(failure.round) +
+          " who=" + word(to_string(failure.who)) + " what=\"" + printable_text(failure.what) +
+          "\" restarts=" + std::to_string(run.rendezvous->restarts_used()));
+}
+
 /// A fault of this program, not of a node, has ended this run. The other runs go on.
 void RunService::log_broken(Run& run, Instant now) {
   const auto& broken = run.rendezvous->broken();

@@ -387,8 +387,8 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
 void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
   if (actions.empty()) return;
   run.notify_pending = true;
-  log_restart(run, actions, now);
   log_recovery(run, actions, now);
+  log_restart(run, actions, now);
   if (run.rendezvous->phase() == Rendezvous::Phase::Running) log_progress(run, now);
   for (RendezvousAction& action : actions)
     std::visit(
@@ -398,6 +398,8 @@ void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
             log_gone(run, message, now);
           } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
             log_held_back(run, message);
+          } else if constexpr (std::is_same_v<Message, FailureCounted>) {
+            log_late_failure(run, message, now);
           } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
             log_skew(run, message);
           } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {

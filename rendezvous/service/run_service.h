@@ -340,6 +340,7 @@ class RunService {
   void log_operation(Run& run, const OperatorAsked& asked, Instant now);
   void log_kept_out(const Run& run, const NodeName& name);
   void log_held_back(const Run& run, const NodeHeldBack& held);
+  void log_late_failure(Run& run, const FailureCounted& failure, Instant now);
   void log_skew(const Run& run, const ClockSkewSeen& seen);
   void log_restart(Run& run, const RendezvousActions& actions, Instant now);
   void log_recovery(Run& run, const RendezvousActions& actions, Instant now);

@@ -204,6 +204,7 @@ std::string encode(const RunRecord& record) {
                                {"losses", host.strikes.losses}});
   for (const std::string& instance : record.lost_agents)
     json["lost_agents"].push_back({{"instance", instance}});
+  if (record.uncounted_generation) json["uncounted_generation"] = *record.uncounted_generation;
   if (record.first_failure) json["first_failure"] = failure_json(*record.first_failure);
   return to_text(json);
 }
@@ -239,6 +240,9 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
       record.last_call_left = Duration(fields.number<std::int64_t>("last_call_left_ns"));
     if (fields.has("ended_generation"))
       record.ended_generation = fields.number<std::int64_t>("ended_generation", 0, kMaxGeneration);
+    if (fields.has("uncounted_generation"))
+      record.uncounted_generation =
+          fields.number<std::int64_t>("uncounted_generation", 0, kMaxGeneration);
     if (fields.has("first_failure"))
       record.first_failure = recorded_failure(fields.object("first_failure"));
     read_lists(fields, record);

@@ -108,6 +108,7 @@ void SimNode::apply(const Participant::AskReach& action) {
 }
 void SimNode::fail(const std::string& what) {
   if (!alive || participant.phase() != Participant::Phase::Running) return;
+  cluster.failed(*this);
   workers = {};
   ++stop_number;
   feed(Participant::WorkersHaveFailed{what});

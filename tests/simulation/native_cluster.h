@@ -198,6 +198,23 @@ class Cluster {
     const std::string frame = encode(request);
     link.last_to_host = std::max({now + delay(), link.last_to_host, link.node->cut_until});
     at(link.last_to_host, [this, id, frame, on_reply] { arrive(id, frame, on_reply); });
+    const auto* resumed = std::get_if<NodeResumed>(&request);
+    if (resumed == nullptr || resumed->failure.empty()) return;
+    // A message's own event comes first. It does not begin a round.
+    at(link.last_to_host,
+       [this, id, generation = resumed->join.generation] { reported(id, generation); });
+  }
+  /// A resume with a failure has arrived, if the host has not been killed meanwhile. It counts if
+  /// no later round has begun.
+  void reported(std::uint32_t id, std::int64_t generation) {
+    if (now < stopped_until)
+      return at(stopped_until, [this, id, generation] { reported(id, generation); });
+    const Link& link = links_.at(id);
+    if (!link.open_at_host || link.life != life || !is_up()) return;
+    const std::string& run_id = link.node->run_id;
+    const Rendezvous* run = service->rendezvous(run_id);
+    if (run == nullptr || run->generation() > generation) return;
+    watches_.at(run_id).reported[link.node].insert(generation);
   }
   void arrive(std::uint32_t id, const std::string& frame, const OnReply& on_reply) {
     if (now < stopped_until)
@@ -328,7 +345,8 @@ class Cluster {
     REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
     REQUIRE(message.restart_count <= watch.run.max_restarts);
     if (message.round == 0) watch.restart_count = 0;  // It may be another run with this name.
-    if (generation == watch.newest) {                 // The restart count never decreases.
+    if (message.round == 0) watch.reported.clear();
+    if (generation == watch.newest) {  // The restart count never decreases.
       REQUIRE(message.restart_count >= watch.restart_count);
       watch.restart_count = message.restart_count;
     }
@@ -374,6 +392,24 @@ class Cluster {
     return host_may_forget() && !node.connection &&
            rounds.at(node.workers.generation).host_life < made_it && made_it < life;
   }
+  void failed(const SimNode& node) {
+    watches_.at(node.run_id).failed.insert(node.workers.generation);
+  }
+  /// Whether a node that still lives has reported a failure of that round in time.
+  bool has_reported(const std::string& run_id, std::int64_t generation) const {
+    return reported_generations(run_id).contains(generation);
+  }
+  /// Checks that failures are counted: at most one for each round that had a failure, and one for
+  /// each round of which a node has reported a failure, when it resumed, before the next round. A
+  /// host that may forget forgets what only dead nodes knew.
+  void check_restarts(const std::string& run_id) const {
+    const Rendezvous* run = service->rendezvous(run_id);
+    if (run == nullptr || run->outcome()) return;
+    INFO(describe());
+    const auto used = static_cast<std::size_t>(run->restarts_used());
+    CHECK(used <= watches_.at(run_id).failed.size());
+    if (!host_may_forget()) CHECK(used >= reported_generations(run_id).size());
+  }
   std::string describe() const {
     std::string text;
     for (const auto& node : nodes)
@@ -414,6 +450,13 @@ class Cluster {
   std::function<void()> on_kill;
 
  private:
+  std::set<std::int64_t> reported_generations(const std::string& run_id) const {
+    std::set<std::int64_t> all;
+    for (const auto& [node, generations] : watches_.at(run_id).reported)
+      if (node->alive && node->participant.phase() != Participant::Phase::Over)
+        all.insert(generations.begin(), generations.end());
+    return all;
+  }
   struct Round {
     std::int64_t round = 0;
     int world = 0;
@@ -426,6 +469,9 @@ class Cluster {
     std::map<std::int64_t, Round> rounds;
     std::int64_t newest = 0;
     int restart_count = 0;
+    std::set<std::int64_t> failed;  // Generations of rounds in which workers have failed.
+    /// Generations of rounds of which a node has reported a failure in a resume, in time.
+    std::map<const SimNode*, std::set<std::int64_t>> reported;
   };
   RunServiceOptions options_;
   EventQueue events_;

@@ -265,6 +265,7 @@ class Turmoil {
         cluster_.run_until(cluster_.now + most, [this] { return is_converged(); });
     INFO("at the end:\n" << cluster_.describe());
     REQUIRE(converged);
+    cluster_.check_restarts("job");
     for (const std::string& note : cluster_.notes)
       if (note.find("run_broken") != std::string::npos) FAIL(note);
   }

@@ -59,6 +59,7 @@ class MusterNode : public Node {
   void on(const Resumed&) {}
   void on(const Rejoin&) {}
   void on(const RoundRecovered&) {}
+  void on(const FailureCounted&) {}
 
   Role role_;
   std::string instance_;

@@ -98,6 +98,71 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a node that finishes while it re
   CHECK(has<Participant::EndJob>(hear(NotAMember{})));
 }
 
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node whose workers fail while it resumes resumes once more",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  REQUIRE(sent<NodeResumed>(connect()).at(0).failure.empty());
+  // The host may answer the first resume with Rejoin, which would forget the failure.
+  const auto again =
+      sent<NodeResumed>(feed(Participant::WorkersHaveFailed{"rank 0 exited with 7"}));
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].state == NodeResumed::State::Stopped);
+  CHECK(again[0].failure == "rank 0 exited with 7");
+  CHECK(again[0].join.generation == 40);
+  SECTION("the round goes on") {
+    CHECK(sent<WorkersFailed>(hear(Resumed{{}, 4, 40, 7})).size() == 1);
+    hear(RestartRound{.round = 4, .cause = RestartCause::WorkersFailed, .life = 7});
+  }
+  SECTION("the round has ended") {
+    hear(Rejoin{{}, 4, 7, "the round has ended", 0});
+    hear(Rejoin{{}, 4, 7, "the round has ended", 1});
+  }
+  CHECK(sent<NodeJoined>(feed(Participant::JoinAsked{})).size() == 1);
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node that was lost when it reported a failure reports it again",
+                 "[unit][rendezvous]") {
+  run_round();
+  REQUIRE(
+      sent<WorkersFailed>(feed(Participant::WorkersHaveFailed{"rank 0 exited with 7"})).size() ==
+      1);
+  const bool joins_before = GENERATE(false, true);
+  if (joins_before) feed(Participant::JoinAsked{});
+  const auto again = sent<NodeResumed>(hear(NotAMember{}));
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].failure == "rank 0 exited with 7");
+  const auto joins = sent<NodeJoined>(hear(Rejoin{{}, 4, 7, "the round has ended", 1}));
+  CHECK(joins.size() == (joins_before ? 1 : 0));
+  CHECK(sent<NodeResumed>(hear(NotAMember{})).empty());
+}
+
+TEST_CASE_METHOD(ParticipantTest,
+                 "participant: a node that fails for good while it resumes reports it",
+                 "[unit][rendezvous]") {
+  run_round();
+  feed(Participant::ConnectionBroke{"reset"});
+  connect();
+  CHECK(sent<NodeFinished>(feed(Participant::PartFinished{false, "no restart"})).empty());
+  Participant::Actions actions;
+  SECTION("when it is told to join again") {
+    actions = hear(Rejoin{{}, 4, 7, "the round has ended", 0});
+  }
+  SECTION("when it hears of a restart") {
+    actions = hear(RestartRound{.round = 4, .cause = RestartCause::NodeLost, .life = 7});
+  }
+  SECTION("after another break of the connection") {
+    feed(Participant::ConnectionBroke{"reset"});
+    REQUIRE(sent<NodeResumed>(connect()).at(0).failure == "no restart");
+    actions = hear(RestartRound{.round = 4, .cause = RestartCause::WorkersFailed, .life = 7});
+  }
+  REQUIRE(sent<NodeFinished>(actions).size() == 1);
+  CHECK_FALSE(sent<NodeFinished>(actions)[0].succeeded);
+  CHECK(sent<NodeFinished>(actions)[0].what == "no restart");
+}
+
 TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too",
                  "[unit][rendezvous]") {
   run_round();

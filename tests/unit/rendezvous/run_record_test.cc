@@ -99,7 +99,7 @@ TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]"
   CHECK(all.runs.at("job").members.empty());
 }
 
-TEST_CASE("recording: an operator's lists are read back, and a longer list is refused",
+TEST_CASE("recording: fields that an older muster lacks are read back, and wrong ones are refused",
           "[unit][rendezvous]") {
   RunRecord record;
   CHECK(*decode_run_record(encode(record)) == record);  // Without lists, as from an older muster.
@@ -108,12 +108,16 @@ TEST_CASE("recording: an operator's lists are read back, and a longer list is re
   record.kept_out.back().how = KeptOutHow::Excluded;
   record.strikes = {{"b", {1, 0}}, {"a", {0, kMostStrikes}}};
   record.lost_agents = {"instance1", "instance2"};
+  record.uncounted_generation = kMaxGeneration;
   CHECK(*decode_run_record(encode(record)) == record);
   record.kept_out.push_back({"one more", KeptOutHow::Drained});
   CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("kept_out"));
   record.kept_out.clear();
   record.strikes.back().strikes.losses = kMostStrikes + 1;
   CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("losses"));
+  record.strikes.clear();
+  record.uncounted_generation = -1;
+  CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("uncounted_gen"));
 }
 
 }  // namespace
