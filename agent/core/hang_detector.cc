@@ -26,8 +26,11 @@ HangDetector::HangDetector(Duration timeout)
 }
 
 std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>& samples,
-                                              Instant now) {
-  const Duration passed = time_.advance(now, interval_);
+                                              Instant now, bool console_is_full) {
+  Duration passed = time_.advance(now, interval_);
+  if (console_is_full && std::none_of(samples.begin(), samples.end(),
+                                      [this](const auto& sample) { return has_written(sample); }))
+    passed = Duration(0);
   const Duration allowance = std::max(timeout_ * kIdleCpuPercent / 100, kIdleCpuMin);
   std::map<LocalRank, Watched> seen;
   std::vector<IdleWorker> idle;
@@ -58,6 +61,12 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
   std::stable_sort(idle.begin(), idle.end(),
                    [](const IdleWorker& a, const IdleWorker& b) { return a.idle > b.idle; });
   return idle;
+}
+
+bool HangDetector::has_written(const WorkerActivity& sample) const {
+  const auto before = watched_.find(sample.rank);
+  return sample.complete && before != watched_.end() &&
+         sample.bytes_written != before->second.last.bytes_written;
 }
 
 void HangDetector::progressed(LocalRank rank) {

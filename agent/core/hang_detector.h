@@ -45,8 +45,11 @@ class HangDetector {
 
   /// Expects one sample of every worker that is alive. The result is empty as long as no worker has
   /// been idle for the timeout. Otherwise it has all workers that have been idle for two intervals,
-  /// the longest first. Time in which the machine slept or the agent was stopped does not count.
-  std::vector<IdleWorker> observe(const std::vector<WorkerActivity>& samples, Instant now);
+  /// the longest first. Time in which the machine slept or the agent was stopped does not count. If
+  /// the console is full and no worker has written anything, the time does not count either: a
+  /// worker may wait for the console's reader, and the others for that worker.
+  std::vector<IdleWorker> observe(const std::vector<WorkerActivity>& samples, Instant now,
+                                  bool console_is_full = false);
 
   /// The worker has reported progress, and promises further reports.
   void progressed(LocalRank rank);
@@ -57,6 +60,8 @@ class HangDetector {
   void reset();
 
  private:
+  bool has_written(const WorkerActivity& sample) const;
+
   struct Watched {
     WorkerActivity last;
     Duration cpu{};  // The CPU time when the worker was last active.

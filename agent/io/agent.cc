@@ -78,8 +78,9 @@ class Agent {
         hangs_(io_, workers_, environment_, options.hang_timeout,
                {.workers = [this] { return group_.living(); },
                 .program = [this] { return group_.program(); },
+                .console_is_full = [this] { return group_.console_is_full(); },
                 .on_hung =
-                    [this](LocalRank rank, const std::string& why) {
+                    [this](LocalRank rank, const auto& why) {
                       group_.explain(rank, why);
                       feed(WorkerHung{rank});
                     }}),
@@ -221,8 +222,7 @@ class Agent {
   }
 
   bool is_handled(int number) const {
-    const auto& handled = options_.signals_to_handle;
-    return std::find(handled.begin(), handled.end(), number) != handled.end();
+    return std::ranges::count(options_.signals_to_handle, number) > 0;
   }
 
   void on_signal(int number) {

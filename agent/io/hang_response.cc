@@ -128,8 +128,8 @@ void HangResponse::attempt_ends() {
 
 bool HangResponse::check() {
   if (!watch_ || workers_.running().empty() || hung_) return false;
-  std::vector<IdleWorker> idle =
-      watch_->detector.observe(family_activity(workers_.running()), now());
+  std::vector<IdleWorker> idle = watch_->detector.observe(family_activity(workers_.running()),
+                                                          now(), handlers_.console_is_full());
   // If stacks are being written already, the next check finds the hang again.
   if (idle.empty() || stacks_.busy()) return true;
   on_idle(std::move(idle));

@@ -23,6 +23,7 @@ class HangResponse : public WorkerObserver {
   struct Handlers {
     std::function<std::vector<StackCollector::Target>()> workers;  // The running ones.
     std::function<std::string()> program;
+    std::function<bool()> console_is_full;  // One to which workers write.
     /// This worker hangs, and the stacks are written. `why` is for the failure report.
     std::function<void(LocalRank, const std::string& why)> on_hung;
   };

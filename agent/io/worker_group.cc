@@ -1,6 +1,7 @@
 #include "agent/io/worker_group.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/wait_for_room.h"
 
 namespace muster {
 namespace {
@@ -190,6 +192,16 @@ std::vector<StackCollector::Target> WorkerGroup::living() const {
     if (member.end.pid != 0 && !member.end.has_ended())
       living.push_back({member.end.local_rank, member.end.pid, member.log.dir});
   return living;
+}
+
+bool WorkerGroup::console_is_full() const {
+  const auto is_held = [](const StreamPlan& stream, int console) {
+    const bool is_shown = stream.target == StreamTarget::Inherit || stream.to_console;
+    return is_shown && !wait_for_room(console, 0);
+  };
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return is_held(member.log.out, STDOUT_FILENO) || is_held(member.log.err, STDERR_FILENO);
+  });
 }
 
 std::vector<ExplainedEnd> WorkerGroup::ends() const {

@@ -76,6 +76,9 @@ class WorkerGroup {
   /// The running workers, whose stacks can be collected.
   std::vector<StackCollector::Target> living() const;
   const std::string& program() const { return program_; }
+  /// Whether a worker's output goes to a console that has no room: nobody reads it, or not fast
+  /// enough.
+  bool console_is_full() const;
 
   /// How each worker ended, with evidence of the OOM killer. The error files are not read yet.
   std::vector<ExplainedEnd> ends() const;

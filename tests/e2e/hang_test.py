@@ -6,7 +6,9 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
+import time
 
 from support import MUSTER, SOURCE, MusterTest, main, python_has_torch, wait_for
 
@@ -194,6 +196,21 @@ else:
         _, _, err = self.run_muster("--standalone", "--nproc-per-node=3", "--hang-timeout=3",
                                     script, expect=0)
         self.assertNotIn("no output", err)
+
+    def test_a_worker_that_waits_for_the_reader_of_the_console_does_not_hang(self):
+        # A full pipe holds 64 KiB, and muster keeps some more. Rank 0 waits in write, rank 1 waits for rank 0.
+        script = self.script("writer.py", """import os, sys, time
+if os.environ["RANK"] == "0":
+    for _ in range(400): sys.stdout.write("x" * 9_999 + "\\n")
+    open("written", "w").close()
+while not os.path.exists("written"): time.sleep(0.2)
+""")
+        process = self.start("--standalone", "--nproc-per-node=2", "--hang-timeout=1", script, stdout=subprocess.PIPE)
+        time.sleep(4)
+        self.assertIsNone(process.poll(), self.read("err"))
+        self.assertFalse((self.dir / "written").exists())
+        self.assertEqual(process.stdout.read().count(b"x" * 9_999), 400)
+        self.assertEqual(process.wait(60), 0)
 
     def test_without_the_option_workers_are_not_watched(self):
         script = self.script("still.sh", "#!/bin/sh\nsleep 1.5\n")

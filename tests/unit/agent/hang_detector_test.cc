@@ -48,6 +48,30 @@ TEST_CASE_METHOD(HangDetectorTest, "hang_detector: one written byte is a sign of
 }
 
 TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: time does not count while a full console keeps all from writing",
+                 "[unit][hang]") {
+  after(0s);
+  CHECK(watch(27s).empty());
+  for (int i = 0; i < 100; ++i)
+    CHECK(detector.observe({a, b}, now += 3s, true).empty());
+  CHECK(after(3s).size() == 2);
+}
+
+TEST_CASE_METHOD(HangDetectorTest,
+                 "hang_detector: a worker hangs although another one keeps the console full",
+                 "[unit][hang]") {
+  after(0s);
+  for (int i = 0; i < 9; ++i) {
+    ++b.bytes_written;
+    CHECK(detector.observe({a, b}, now += 3s, true).empty());
+  }
+  ++b.bytes_written;
+  const auto idle = detector.observe({a, b}, now += 3s, true);
+  REQUIRE(idle.size() == 1);
+  CHECK(idle[0].rank == LocalRank{0});
+}
+
+TEST_CASE_METHOD(HangDetectorTest,
                  "hang_detector: a worker that cannot be read keeps its last sample",
                  "[unit][hang]") {
   a.cpu = b.cpu = 60s;

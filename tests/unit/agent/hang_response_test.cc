@@ -43,6 +43,7 @@ struct HangResponseTest {
   boost::asio::io_context io{1};
   WorkerTable workers;
   std::vector<std::pair<LocalRank, std::string>> hung;
+  bool console_is_full = false;
   // No tool is in this PATH, so the stacks are written at once.
   HangResponse response{
       io,
@@ -57,6 +58,7 @@ struct HangResponseTest {
              return targets;
            },
        .program = [] { return std::string("python3"); },
+       .console_is_full = [this] { return console_is_full; },
        .on_hung = [this](LocalRank rank,
                          const std::string& why) { hung.emplace_back(rank, why); }}};
 
@@ -74,6 +76,19 @@ struct HangResponseTest {
     }
   }
 };
+
+TEST_CASE_METHOD(HangResponseTest,
+                 "hang_response: no worker hangs while nobody reads the full console",
+                 "[unit][agent]") {
+  const Child first(false);
+  const Child second(false);
+  console_is_full = true;
+  begin_attempt(first, second);
+  io.run_for(1s);  // Five times the timeout.
+  CHECK(hung.empty());
+  console_is_full = false;
+  until_hung(1);
+}
 
 TEST_CASE_METHOD(HangResponseTest,
                  "hang_response: the watch goes on after a hanging worker has ended with success",
