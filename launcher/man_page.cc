@@ -55,7 +55,8 @@ constexpr std::string_view kHead =
 
 constexpr std::string_view kTail =
     ".SH ENVIRONMENT\n"
-    "Besides the variables named above, the most important ones (docs/compatibility.md has all):\n"
+    "Besides the variables named above, the most important ones (docs/compatibility.md and\n"
+    "docs/rendezvous.md have all):\n"
     ".TP\n.B PYTHON_EXEC\n"
     "The Python that runs the script. Without it: that of the environment whose muster was called\n"
     "by its path, that of the active virtual environment (VIRTUAL_ENV) or conda environment\n"

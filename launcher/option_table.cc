@@ -106,7 +106,8 @@ constexpr auto kTable = std::to_array<Option>({
      "Port on that node, 29500 when not given. Giving it selects static on a single node, too."},
     {Torchrun, Group::Rendezvous, &Flags::local_addr, {"--local-addr", "--local_addr"},
      "PET_LOCAL_ADDR", "HOST", kNone, {},
-     "The address by which the other nodes reach this one; without it this host's full name."},
+     "The address by which the other nodes reach this one; without it the address from which this node "
+     "reaches the rendezvous."},
     {Torchrun, Group::Logs, &Flags::logs_specs, {"--logs-specs", "--logs_specs"}, "", "NAME", kNone,
      {},
      "A Python plug-in that lays out the logs: an entry point of the group torchrun.logs_specs in "
@@ -164,12 +165,13 @@ constexpr auto kTable = std::to_array<Option>({
      {.value = "adopt", .reason = "a new agent that takes over live workers does not exist yet; kill "
                                   "is the only value"}},
     {Muster, Group::Rendezvous, &Flags::spare, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
-     "This node waits, and takes part only when another is missing. All nodes must run muster."},
+     "This node waits, and takes part only when another is missing. If torchrun hosts the "
+     "rendezvous, this holds for muster nodes only."},
     {Muster, Group::Rendezvous, &Flags::scale_policy, {"--scale-policy", "--scale_policy"},
      "MUSTER_SCALE_POLICY", "WHEN", kNone, kScalePolicies,
      "When a node that joins a running job is taken in: now restarts the others at once (the "
      "default, as under torchrun); at-restart waits for their next restart; never lets it only "
-     "replace a node that is gone. The same on all nodes."},
+     "replace a node that is gone. The same on all muster nodes."},
     {Muster, Group::Rendezvous, &Flags::rdzv_token_file, {"--rdzv-token-file", "--rdzv_token_file"},
      "MUSTER_RDZV_TOKEN_FILE", "FILE", kNone, {},
      "A file with the rendezvous' token, the same on all nodes and at musterd: nodes and host prove to "
@@ -193,8 +195,8 @@ constexpr auto kTable = std::to_array<Option>({
     {Muster, Group::Rendezvous, &Flags::c10d_allow, {"--c10d-allow", "--c10d_allow"},
      "MUSTER_C10D_ALLOW", "WHO", kNone, {},
      "Who may use the stores of this node, the rendezvous' and the workers', by PyTorch's protocol: off, "
-     "any, or a list of loopback, members (of the run, by their token), addresses and networks. "
-     "Default: any; with a token members,loopback."},
+     "any, or a list of loopback, members (of the run, by their token or certificate), addresses and "
+     "networks. Default: any; with a token or --rdzv-tls-cert members,loopback."},
     {Muster, Group::Rendezvous, &Flags::http, {"--http"}, "MUSTER_HTTP", "[ADDRESS:]PORT", kNone,
      {},
      "Where this muster hosts the rendezvous of its run: show on HTTP what goes on, as `musterd "

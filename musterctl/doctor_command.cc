@@ -60,8 +60,10 @@ void add_doctor_option(CLI::App& command, std::string_view option, DoctorArgumen
                     "Where the nodes of a job meet: is it reached from here?")
         ->type_name("HOST:PORT");
   if (option == "--quick")
-    command.add_flag("--quick", arguments.quick,
-                     "This machine alone: no program is started, and musterd not asked");
+    command.add_flag(
+        "--quick", arguments.quick,
+        "This machine, and the endpoint of --rdzv-endpoint if it is given: no program is "
+        "started, and musterd's HTTP is not asked");
   if (option == "--log-dir")
     command.add_option("--log-dir", arguments.log_dir, "Is there room for the logs of a job?")
         ->type_name("FOLDER");

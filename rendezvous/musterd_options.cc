@@ -118,7 +118,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
             return parsed ? std::string() : parsed.error().reason;
           },
           ""))
-      ->default_str("any; with a token members");
+      ->default_str("any; with a token or --tls-ca members");
 
   app.add_flag("--only-store", arguments.only_store, "Serve no rendezvous, just keys and values");
 
@@ -157,7 +157,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->capture_default_str();
   };
   seconds("--validate-seconds", arguments.validate_seconds,
-          "From connecting to a valid first request");
+          "From connecting to a first request; with a token to its proof");
   seconds("--stalled-seconds", arguments.stalled_seconds,
           "Half a request, or unread replies, without progress");
   const char* rendezvous = "Rendezvous";

@@ -99,7 +99,7 @@ void add_counters(Text& text, const RunCounters& counters) {
   total("muster_rounds_completed_total", "Rounds that were complete.", counters.rounds);
   total("muster_rounds_resumed_total", "Rounds whose nodes came back to a restarted musterd.",
         counters.rounds_resumed);
-  text.begin("muster_restarts_total", "counter", "Rounds whose workers were stopped, by cause.");
+  text.begin("muster_restarts_total", "counter", "Restarts, by cause.");
   for (std::size_t i = 0; i < kRestartCauses; ++i)
     text.sample(std::to_string(counters.restarts[i]),
                 {{"cause", to_string(static_cast<RestartCause>(i))}});

@@ -3,8 +3,8 @@
 #
 #   tests/attack/hours.sh --hours N [--seed S] [SUITE...]
 #
-# Round 1 has the seed S (default: 1), round 2 has S + 1, and so on. SUITE: musterd, job, training, token, c10d, tls; all of them
-# if none is given. The programs are those of build/release/bin, unless MUSTER_BIN and MUSTERD_BIN say otherwise.
+# Round 1 has the seed S (default: 1), round 2 has S + 1, and so on. SUITE: musterd, job, node, training, token, c10d, http, tls;
+# all of them if none is given. The programs are those of build/release/bin, unless MUSTER_BIN and MUSTERD_BIN say otherwise.
 # A failure ends it with exit code 1 and names the seed; the same round again: MUSTER_ATTACK_SEED=S python3 tests/attack/SUITE_attack_test.py
 set -euo pipefail
 
@@ -25,7 +25,7 @@ done
 [[ $hours =~ ^[0-9]+(\.[0-9]+)?$ && $seed =~ ^[0-9]+$ ]] || usage
 root=$(cd "$(dirname "$0")/../.." && pwd)
 suites=("$@")
-((${#suites[@]})) || suites=(musterd job training token c10d tls)
+((${#suites[@]})) || suites=(musterd job node training token c10d http tls)
 for suite in "${suites[@]}"; do
   [[ -f $root/tests/attack/${suite}_attack_test.py ]] || usage
 done
