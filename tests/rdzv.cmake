@@ -113,7 +113,7 @@ muster_add_tests(log_console_tests threads
   SOURCES unit/rendezvous/console_log_sink_test.cc unit/rendezvous/log_console_test.cc
   LINK muster_log_console)
 muster_add_tests(view_source_tests threads
-  SOURCES conformance/view_source_test.cc
+  SOURCES conformance/http_places_test.cc conformance/view_source_test.cc
   LINK muster_rendezvous_http)
 add_test(NAME http_server
   COMMAND ${rendezvous_python} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/http_test.py)

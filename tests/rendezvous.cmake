@@ -9,6 +9,7 @@ muster_add_tests(rendezvous_unit_tests unit
     unit/rendezvous/linger_test.cc
     unit/rendezvous/proc_cgroup_test.cc
     unit/rendezvous/shared_bytes_test.cc
+    unit/rendezvous/store_append_test.cc
     unit/rendezvous/store_table_test.cc
   LINK muster_rendezvous_wire)
 muster_add_tests(store_simulation simulation

@@ -238,7 +238,7 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
 
 void WorkerChannel::enqueue(std::shared_ptr<Connection> connection) {
   readable_.push_back(std::move(connection));
-  if (!std::exchange(turn_pending_, true)) post_turn();
+  if (!turn_pending_) post_turn();
 }
 
 // Asio looks for new events between two posted turns. So other events, such as the end of a worker,
@@ -247,10 +247,12 @@ void WorkerChannel::post_turn() {
   asio::post(acceptor_.get_executor(), [this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired()) read_turn();
   });
+  turn_pending_ = true;  // If post() throws for lack of memory, the next message tries again.
 }
 
 void WorkerChannel::read_turn() {
   const std::weak_ptr alive(alive_);
+  turn_pending_ = false;
   for (int reads = 0; reads < kReadsPerTurn && !readable_.empty(); ++reads) {
     const auto connection = std::move(readable_.front());
     readable_.pop_front();
@@ -258,8 +260,7 @@ void WorkerChannel::read_turn() {
     if (alive.expired()) return;  // A handler has ended this channel.
     if (received != Connection::Received::Closed) connection->wait();
   }
-  turn_pending_ = !readable_.empty();
-  if (turn_pending_) post_turn();
+  if (!readable_.empty() && !turn_pending_) post_turn();
 }
 
 // The connections with the fewest bytes come first: if the time is over before all is read, the

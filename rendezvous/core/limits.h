@@ -60,6 +60,8 @@ inline constexpr std::size_t kMaxQuestions = 64;
 struct StoreLimits {
   std::size_t keys = 4'000'000;               // Names stored, queued or waited for.
   std::size_t bytes = std::size_t{16} << 30;  // Names, values, queues, waits, states and inputs.
+  /// A value that APPENDs have made. An append to a value that a client is being sent copies it.
+  std::size_t appended_bytes = std::size_t{1} << 30;
 };
 
 /// The limits of one request to the store; native messages have kMaxHelloBytes and kMaxNativeBytes.

@@ -113,14 +113,18 @@ void SharedBytes::assign(std::string_view bytes, MemoryAccount* account) {
 void SharedBytes::append(std::string_view bytes, MemoryAccount* account) {
   if (bytes.empty()) return;
   const bool alone = block_ != nullptr && block_->references == 1;
-  if (!alone || size_ + bytes.size() > room()) {
+  const bool fits = size_ + bytes.size() <= room();
+  if (alone && !fits && begin_ == block_->data()) {
+    block_ = resize_block(block_, grown(size_ + bytes.size()), account);
+    begin_ = block_->data();
+  } else if (!alone || !fits) {
     BytesBlock* block = resize_block(nullptr, grown(size_ + bytes.size()), account);
     copy(block->data(), view());
     copy(block->data() + size_, bytes);
     *this = SharedBytes(block, block->data(), size_ + bytes.size());
     return;
   }
-  std::memmove(begin_ + size_, bytes.data(), bytes.size());
+  std::memcpy(begin_ + size_, bytes.data(), bytes.size());
   size_ += bytes.size();
 }
 

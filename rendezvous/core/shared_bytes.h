@@ -47,7 +47,8 @@ class SharedBytes {
   /// Replaces the content: in place if the block has no other owner and `bytes` fit, otherwise in a
   /// new block.
   void assign(std::string_view bytes, MemoryAccount* account = nullptr);
-  /// Adds `bytes` at the end. Other owners of the block do not see them.
+  /// Adds `bytes`, which must not be a part of this object, at the end. Other owners of the block
+  /// do not see them.
   void append(std::string_view bytes, MemoryAccount* account = nullptr);
   /// The largest possible footprint() after append().
   std::size_t footprint_after_append(std::size_t bytes) const;

@@ -62,6 +62,7 @@ enum class Refusal {
   NotANumber,    // Add or Barrier on a value that is not a number.
   TooManyKeys,   // StoreLimits::keys
   TooManyBytes,  // StoreLimits::bytes
+  TooLongValue,  // StoreLimits::appended_bytes
 };
 
 struct NoReply {};

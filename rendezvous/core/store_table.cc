@@ -231,6 +231,8 @@ Reply StoreTable::set(std::string_view key, std::string_view value, ByteBuffer* 
 Reply StoreTable::append(std::string_view key, std::string_view value) {
   const auto found = map_.find(key);
   SharedBytes* const stored = found != map_.end() ? found->second.stored() : nullptr;
+  const std::size_t before = stored != nullptr ? stored->size() : 0;
+  if (before + value.size() > limits_.appended_bytes) return Refusal::TooLongValue;
   const std::size_t after = stored != nullptr ? stored->footprint_after_append(value.size())
                                               : SharedBytes().footprint_after_append(value.size());
   if (const auto refusal = room_for_value(found, key, after)) return *refusal;

@@ -255,8 +255,8 @@ asio::awaitable<void> HttpServer::Impl::accept_all() {
 
 asio::awaitable<void> HttpServer::Impl::serve(tcp::socket socket, asio::ip::address peer) {
   ++shared_->figures.connections;
-  ++open_of_[peer];
   try {
+    ++open_of_[peer];
     HttpPeer who{peer};
     const bool begun = co_await begin(socket, who);
     if (begun) co_await serve_http(std::move(socket), shared_, std::move(who));

@@ -262,7 +262,10 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
     wanted.run = events->id;
   }
   const std::string id = wanted.run;
+  std::optional<IdleConnections::Place> waits;  // A stranger gives way here, too.
+  if (!gate_.has_proven()) waits.emplace(shared_->idle, gate_.peer(), [this] { stream_.close(); });
   const SharedView view = co_await fetch_view(std::move(wanted));
+  waits.reset();
   if (auto refusal = refusal_of_view(view, id)) co_return *std::move(refusal);
   if (const auto* runs = std::get_if<RunsView>(view.get())) {
     Reply reply{200, kJsonType, runs_json(*runs) + "\n"};

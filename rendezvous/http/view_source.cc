@@ -20,13 +20,18 @@ asio::awaitable<SharedView> ViewSource::get(ViewRequest request) {
   waiting_[request].push_back(waiter);
   fetch_next();
   const auto view = co_await waiter->wait(kAnswerWithin);
-  if (const auto late = waiting_.find(request); !view && late != waiting_.end())
+  if (const auto late = waiting_.find(request); !view && late != waiting_.end()) {
     std::erase(late->second, waiter);
+    if (late->second.empty()) {  // Its answer may be lost: the next request is sent again.
+      std::erase(queue_, request);
+      waiting_.erase(late);
+    }
+  }
   co_return view.value_or(nullptr);
 }
 
 void ViewSource::fetch_next() {
-  if (busy_ || queue_.empty()) return;
+  if (now() < busy_until_ || queue_.empty()) return;
   const ViewRequest request = queue_.front();
   // The callback holds only a weak reference, because the other loop may end later than this one.
   fetch_(request, [weak = weak_from_this(), &loop = loop_, request](SharedView view) {
@@ -35,14 +40,14 @@ void ViewSource::fetch_next() {
     });
   });
   queue_.pop_front();  // After fetch_(): if that throws for lack of memory, the request stays here.
-  busy_ = true;
+  busy_until_ = now() + kAnswerWithin;
 }
 
 void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) {
   // The request is removed first: the code below needs memory and may throw, and later requests
   // must be sent all the same.
   const auto waiters = waiting_.extract(request);
-  busy_ = false;
+  busy_until_ = {};
   if (!waiters.empty())
     for (const auto& waiter : waiters.mapped())
       waiter->deliver(view);
@@ -51,10 +56,10 @@ void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) 
   next_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();
     if (ec || !self) return;
-    self->busy_ = false;
+    self->busy_until_ = {};
     self->fetch_next();
   });
-  busy_ = true;
+  busy_until_ = now() + kGap;
 }
 
 }  // namespace muster::http

@@ -76,7 +76,9 @@ class ViewSource : public std::enable_shared_from_this<ViewSource> {
   std::map<ViewRequest, Cached> cache_;  // Fresh views only.
   std::map<ViewRequest, std::vector<std::shared_ptr<Waiter>>> waiting_;
   std::deque<ViewRequest> queue_;  // The requests in waiting_ that were not sent yet.
-  bool busy_ = false;  // A view is being fetched, or kGap after the last one is not over.
+  /// A view is being fetched, or kGap after the last one is not over. The loop of the runs may lose
+  /// a request when it has no memory, so no fetch lasts longer than kAnswerWithin.
+  Instant busy_until_{};
 };
 
 }  // namespace muster::http

@@ -63,6 +63,8 @@ std::string_view to_cause(Refusal refusal) {
       return "not a number";
     case Refusal::TooManyKeys:
       return "limit keys";
+    case Refusal::TooLongValue:
+      return "limit appended_bytes";
     case Refusal::TooManyBytes:
       break;
   }
@@ -75,6 +77,9 @@ std::string describe(Refusal refusal, const StoreLimits& limits) {
       return "ADD or BARRIER on a value that is not a number";
     case Refusal::TooManyKeys:
       return fmt::format("the store is full: limit keys={}", limits.keys);
+    case Refusal::TooLongValue:
+      return fmt::format("APPEND makes a value too long: limit appended_bytes={}",
+                         limits.appended_bytes);
     case Refusal::TooManyBytes:
       break;
   }

@@ -8,6 +8,19 @@
 #include "rendezvous/net/log_limiter.h"
 
 namespace muster {
+namespace {
+
+/// Without memory there may be no line. The loop goes on nevertheless.
+void log_failure(LogLimiter& log, const char* loop, const std::exception& error) noexcept {
+  try {
+    if (const auto left_out = log.admit(now(), "handler failed", {}))
+      spdlog::error("handler_failed loop={} error=\"{}\" left_out={}", loop, error.what(),
+                    *left_out);
+  } catch (...) {
+  }
+}
+
+}  // namespace
 
 void run_guarded(boost::asio::io_context& loop, const char* name) {
   LogLimiter log;
@@ -16,9 +29,7 @@ void run_guarded(boost::asio::io_context& loop, const char* name) {
       loop.run();
       return;
     } catch (const std::exception& error) {
-      if (const auto left_out = log.admit(now(), "handler failed", {}))
-        spdlog::error("handler_failed loop={} error=\"{}\" left_out={}", name, error.what(),
-                      *left_out);
+      log_failure(log, name, error);
     }
   }
 }

@@ -124,7 +124,7 @@ void StoreServer::Impl::resume_yielded() {
 
 void StoreServer::Impl::resume_later() {
   set_.end_turn();
-  if (std::exchange(resume_posted_, true)) return;
+  if (resume_posted_) return;
   asio::post(set_.executor(), [self = shared_from_this()] {
     self->resume_posted_ = false;
     if (!self->set_.is_open() || !self->may_serve()) return;
@@ -135,6 +135,7 @@ void StoreServer::Impl::resume_later() {
     self->continue_work();
     self->record_runs();
   });
+  resume_posted_ = true;  // If post() throws for lack of memory, the next call tries again.
 }
 
 /// Null for a listener, and for a connection that was closed earlier in the same batch.
@@ -155,11 +156,14 @@ void StoreServer::Impl::guard(Connection* connection, const Work& work) {
   } catch (const std::exception& error) {
     shared_.replies.clear();  // The replies to this connection must not be sent to the next one.
     const Connection* const there = connection_at(tag);
-    const auto peer = there != nullptr ? there->peer_address() : asio::ip::address();
-    if (const auto left_out = shared_.log.admit(now_, "event failed", peer))
-      spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
-                    there != nullptr ? there->peer() : "-", printable_text(error.what()),
-                    *left_out);
+    try {
+      const auto peer = there != nullptr ? there->peer_address() : asio::ip::address();
+      if (const auto left_out = shared_.log.admit(now_, "event failed", peer))
+        spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
+                      there != nullptr ? there->peer() : "-", printable_text(error.what()),
+                      *left_out);
+    } catch (const std::exception&) {  // Without memory there is no line.
+    }
     if (there != nullptr) close(slot_of(there->id()), {});
   }
 }

@@ -25,12 +25,24 @@ void RunService::log(LogLine::Level level, std::string line) {
   effects_.emplace_back(LogLine{level, std::move(line)});
 }
 
+/// A line about a run. A node can cause such lines without end, so further ones are for debugging
+/// only, and the next line has their number.
+void RunService::log(LineLimit& limit, LogLine::Level level, std::string line, Instant now) {
+  if (!limit.bucket.take(now)) {
+    ++limit.left_out;
+    level = LogLine::Level::Debug;
+  } else if (limit.left_out > 0) {
+    line += " left_out=" + std::to_string(std::exchange(limit.left_out, 0));
+  }
+  log(level, std::move(line));
+}
+
 void RunService::log_forgotten(const Run& run) {
   log(LogLine::Level::Info, "run_forgotten run=" + word(run.id()));
 }
 
-void RunService::log_new_life(const Run& run) {
-  log(LogLine::Level::Info, "run_begins_again run=" + word(run.id()));
+void RunService::log_new_life(Run& run, Instant now) {
+  log(run.round_lines, LogLine::Level::Info, "run_begins_again run=" + word(run.id()), now);
 }
 
 void RunService::record(Run& run, RunEvent event, Instant now) {
@@ -58,11 +70,14 @@ void RunService::log_join(Run& run, const NodeJoined& event, Instant now) {
   const NodeName* name = run.rendezvous->name_of(event.from);
   if (name == nullptr) return;
   if (!run.gathering) run.gathering = now;
-  const auto level = run.joins++ < kJoinsLogged ? LogLine::Level::Info : LogLine::Level::Debug;
-  log(level, "node_joined run=" + word(run.id()) + " node=" + word(to_string(*name)) +
-                 " workers=" + std::to_string(event.local_world_size) +
-                 " last_round=" + std::to_string(event.last_round));
-  log_kept_out(run, *name);
+  std::string line = "node_joined run=" + word(run.id()) + " node=" + word(to_string(*name)) +
+                     " workers=" + std::to_string(event.local_world_size) +
+                     " last_round=" + std::to_string(event.last_round);
+  if (run.joins++ < kJoinsLogged)
+    log(run.node_lines, LogLine::Level::Info, std::move(line), now);
+  else
+    log(LogLine::Level::Debug, std::move(line));
+  log_kept_out(run, *name, now);
   log_begin(run, now);
   RunEvent joined{.kind = RunEvent::Kind::NodeJoined, .round = run.rendezvous->round()};
   joined.node = to_string(*name);
@@ -78,10 +93,11 @@ void RunService::log_gone(Run& run, const NodeGone& gone, Instant now) {
   event.text = gone.what;
   run.reports.remove(event.node);
   record(run, std::move(event), now);
-  log(LogLine::Level::Info, std::string(left ? "node_left" : "node_lost") +
-                                " run=" + word(run.id()) + " node=" + word(to_string(gone.who)) +
-                                " rank=" + (gone.rank ? std::to_string(*gone.rank) : "-") +
-                                " why=\"" + printable_text(gone.what) + "\"");
+  log(run.node_lines, LogLine::Level::Info,
+      std::string(left ? "node_left" : "node_lost") + " run=" + word(run.id()) + " node=" +
+          word(to_string(gone.who)) + " rank=" + (gone.rank ? std::to_string(*gone.rank) : "-") +
+          " why=\"" + printable_text(gone.what) + "\"",
+      now);
 }
 
 /// A restart or a stop has no line of its own: its effect on the run has one.
@@ -109,27 +125,30 @@ void RunService::log_operation(Run& run, const OperatorAsked& asked, Instant now
   record(run, std::move(event), now);
 }
 
-void RunService::log_kept_out(const Run& run, const NodeName& name) {
+void RunService::log_kept_out(Run& run, const NodeName& name, Instant now) {
   const auto kept = run.rendezvous->kept_out(name);
   if (!kept) return;
-  log(LogLine::Level::Info, "node_kept_out run=" + word(run.id()) +
-                                " node=" + word(to_string(name)) +
-                                " advice=\"`musterctl allow` lets it in again\"");
+  log(run.node_lines, LogLine::Level::Info,
+      "node_kept_out run=" + word(run.id()) + " node=" + word(to_string(name)) +
+          " advice=\"`musterctl allow` lets it in again\"",
+      now);
 }
 
-void RunService::log_held_back(const Run& run, const NodeHeldBack& held) {
+void RunService::log_held_back(Run& run, const NodeHeldBack& held, Instant now) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(held.wait).count();
-  log(LogLine::Level::Warning,
+  log(run.node_lines, LogLine::Level::Warning,
       "node_held_back run=" + word(run.id()) + " node=" + word(to_string(held.who)) +
           " losses=" + std::to_string(held.losses) + " wait_seconds=" + std::to_string(seconds) +
-          " advice=\"it is lost again and again: look at its network\"");
+          " advice=\"it is lost again and again: look at its network\"",
+      now);
 }
 
-void RunService::log_skew(const Run& run, const ClockSkewSeen& seen) {
-  log(LogLine::Level::Warning,
+void RunService::log_skew(Run& run, const ClockSkewSeen& seen, Instant now) {
+  log(run.node_lines, LogLine::Level::Warning,
       "clock_skew run=" + word(run.id()) + " node=" + word(to_string(seen.who)) +
           " ahead_seconds=" + std::to_string(seen.microseconds / 1'000'000) +
-          " advice=\"its heartbeats are read relative to that; synchronise clocks\"");
+          " advice=\"its heartbeats are read relative to that; synchronise clocks\"",
+      now);
 }
 
 /// Called before the actions are sent. All nodes get the same restart, so it has one log line.
@@ -146,12 +165,13 @@ void RunService::log_restart(Run& run, const RendezvousActions& actions, Instant
     event.cause = restart->cause;
     event.text = by_operator ? "an operator (" + restart->what + ")" : restart->what;
     record(run, std::move(event), now);
-    return log(LogLine::Level::Info,
+    return log(run.round_lines, LogLine::Level::Info,
                "round_restarts run=" + word(run.id()) + " round=" + std::to_string(restart->round) +
                    " cause=" + std::string(to_string(restart->cause)) +
                    " who=" + (by_operator ? "operator" : word(to_string(restart->who))) +
                    " what=\"" + printable_text(restart->what) +
-                   "\" restarts=" + std::to_string(run.rendezvous->restarts_used()));
+                   "\" restarts=" + std::to_string(run.rendezvous->restarts_used()),
+               now);
   }
 }
 
@@ -163,10 +183,11 @@ void RunService::log_late_failure(Run& run, const FailureCounted& failure, Insta
   event.cause = RestartCause::WorkersFailed;
   event.text = failure.what;
   record(run, std::move(event), now);
-  log(LogLine::Level::Info,
+  log(run.round_lines, LogLine::Level::Info,
       "failure_counted run=" + word(run.id()) + " round=" + std::to_string(failure.round) +
           " who=" + word(to_string(failure.who)) + " what=\"" + printable_text(failure.what) +
-          "\" restarts=" + std::to_string(run.rendezvous->restarts_used()));
+          "\" restarts=" + std::to_string(run.rendezvous->restarts_used()),
+      now);
 }
 
 /// A fault of this program, not of a node, has ended this run. The other runs go on.
@@ -195,15 +216,16 @@ void RunService::log_recovery(Run& run, const RendezvousActions& actions, Instan
                               " round=" + std::to_string(recovered->round) +
                               " generation=" + std::to_string(recovered->generation);
     if (!recovered->whole) {
-      log(LogLine::Level::Warning,
-          "round_not_resumed" + round + " why=\"" + printable_text(recovered->why) + "\"");
+      log(run.round_lines, LogLine::Level::Warning,
+          "round_not_resumed" + round + " why=\"" + printable_text(recovered->why) + "\"", now);
       continue;
     }
     run.logged_round = recovered->round;  // An earlier host has logged that it is complete.
     run.gathering.reset();
-    log(LogLine::Level::Info, "round_resumed" + round +
-                                  " nodes=" + std::to_string(run.rendezvous->participants()) +
-                                  " restarts=" + std::to_string(run.rendezvous->restarts_used()));
+    log(run.round_lines, LogLine::Level::Info,
+        "round_resumed" + round + " nodes=" + std::to_string(run.rendezvous->participants()) +
+            " restarts=" + std::to_string(run.rendezvous->restarts_used()),
+        now);
   }
 }
 
@@ -228,11 +250,12 @@ void RunService::log_progress(Run& run, Instant now) {
     complete.text = std::to_string(rendezvous.participants()) + " nodes, generation " +
                     std::to_string(rendezvous.generation());
     record(run, std::move(complete), now);
-    log(LogLine::Level::Info,
+    log(run.round_lines, LogLine::Level::Info,
         "round_complete run=" + id + " round=" + std::to_string(rendezvous.round()) +
             " nodes=" + std::to_string(rendezvous.participants()) + " took_ms=" +
             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
-            " generation=" + std::to_string(rendezvous.generation()));
+            " generation=" + std::to_string(rendezvous.generation()),
+        now);
   }
   if (!rendezvous.outcome()) run.logged_end = false;  // An outdated record may have had an outcome.
   if (const auto& outcome = rendezvous.outcome(); outcome && !run.logged_end) {
@@ -246,14 +269,15 @@ void RunService::log_progress(Run& run, Instant now) {
     end.text = outcome->why;
     record(run, std::move(end), now);
     record_end(run);
-    log(LogLine::Level::Info, "run_ended run=" + id +
-                                  " succeeded=" + (outcome->succeeded ? "true" : "false") +
-                                  " who=" + (outcome->who ? word(to_string(*outcome->who)) : "-") +
-                                  " why=\"" + printable_text(outcome->why) + "\"");
+    log(run.round_lines, LogLine::Level::Info,
+        "run_ended run=" + id + " succeeded=" + (outcome->succeeded ? "true" : "false") +
+            " who=" + (outcome->who ? word(to_string(*outcome->who)) : "-") + " why=\"" +
+            printable_text(outcome->why) + "\"",
+        now);
   } else if (rendezvous.closed() && !outcome && !run.logged_closed) {
     run.logged_closed = true;
     record(run, {.kind = RunEvent::Kind::Closed, .round = rendezvous.round()}, now);
-    log(LogLine::Level::Info, "run_closed run=" + id + " by=torchrun");
+    log(run.round_lines, LogLine::Level::Info, "run_closed run=" + id + " by=torchrun", now);
   }
 }
 

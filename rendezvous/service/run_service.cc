@@ -145,7 +145,7 @@ bool RunService::reusable(const Run& run, Instant now) const {
          now - *run.deserted >= options_.forget_after;
 }
 
-void RunService::begin_again(Run& run) {
+void RunService::begin_again(Run& run, Instant now) {
   if (options_.recorded) changes_.remove(std::string(run.id()));
   const bool ended = run.rendezvous->outcome().has_value();  // If not, its nodes may still work.
   run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
@@ -160,7 +160,7 @@ void RunService::begin_again(Run& run) {
   run.logged_round.reset();
   run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
   effects_.emplace_back(ForgetRun{run.key, false});
-  log_new_life(run);
+  log_new_life(run, now);
 }
 
 std::size_t RunService::runs_of(ConnectionId client) const {
@@ -352,7 +352,7 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
   // All agents of a run in etcd were stopped, and the next job of that id has other settings.
   const bool is_left = options_.hands_over && run.rendezvous->members() == 0 &&
                        run.rendezvous->has_other_settings(event.run);
-  if (is_new && (is_left || reusable(run, now))) begin_again(run);
+  if (is_new && (is_left || reusable(run, now))) begin_again(run, now);
   client.generation = run.generation;
   return true;
 }
@@ -397,11 +397,11 @@ void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
           if constexpr (std::is_same_v<Message, NodeGone>) {
             log_gone(run, message, now);
           } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
-            log_held_back(run, message);
+            log_held_back(run, message, now);
           } else if constexpr (std::is_same_v<Message, FailureCounted>) {
             log_late_failure(run, message, now);
           } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
-            log_skew(run, message);
+            log_skew(run, message, now);
           } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {
             release_from_exit_barrier(run, message.client);
           } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {

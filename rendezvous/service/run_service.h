@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/core/line_bucket.h"
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/shared_bytes.h"
@@ -202,6 +203,10 @@ class RunService {
   void forget_question(std::uint64_t number) { questions_.erase(number); }
 
  private:
+  struct LineLimit {
+    LineBucket bucket{50, std::chrono::seconds(1)};
+    std::uint64_t left_out = 0;
+  };
   struct Run {
     explicit Run(std::size_t& report_bytes) : reports(report_bytes) {}
 
@@ -231,6 +236,8 @@ class RunService {
     bool was_preparing = false;            // The phase was Preparing at the last notify_waiting().
     std::optional<Instant> gathering;      // When the first node of the next round came.
     std::size_t joins = 0;                 // The number of joins in this generation.
+    LineLimit node_lines;                  // Log lines about its nodes.
+    LineLimit round_lines;                 // Log lines about its rounds, and about the run itself.
     std::optional<Instant> repeat_master;  // When to repeat rank 0's address if it is missing.
     std::optional<std::int64_t> logged_round;
     RunHistory history;
@@ -276,7 +283,7 @@ class RunService {
   bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
-  void begin_again(Run& run);
+  void begin_again(Run& run, Instant now);
   std::optional<Instant> forget_at(const Run& run) const;
   void forget(Run& run);
   void erase(Run& run);
@@ -334,19 +341,20 @@ class RunService {
   void record(Run& run, RunEvent event, Instant now);
   void log_begin(Run& run, Instant now);
   void log_forgotten(const Run& run);
-  void log_new_life(const Run& run);
+  void log_new_life(Run& run, Instant now);
   void log_join(Run& run, const NodeJoined& event, Instant now);
   void log_gone(Run& run, const NodeGone& gone, Instant now);
   void log_operation(Run& run, const OperatorAsked& asked, Instant now);
-  void log_kept_out(const Run& run, const NodeName& name);
-  void log_held_back(const Run& run, const NodeHeldBack& held);
+  void log_kept_out(Run& run, const NodeName& name, Instant now);
+  void log_held_back(Run& run, const NodeHeldBack& held, Instant now);
   void log_late_failure(Run& run, const FailureCounted& failure, Instant now);
-  void log_skew(const Run& run, const ClockSkewSeen& seen);
+  void log_skew(Run& run, const ClockSkewSeen& seen, Instant now);
   void log_restart(Run& run, const RendezvousActions& actions, Instant now);
   void log_recovery(Run& run, const RendezvousActions& actions, Instant now);
   void log_progress(Run& run, Instant now);
   void log_broken(Run& run, Instant now);
   void log(LogLine::Level level, std::string line);
+  void log(LineLimit& limit, LogLine::Level level, std::string line, Instant now);
 
   RunServiceOptions options_;
   std::size_t report_bytes_ = 0;  // Declared before runs_: their destructors change it.

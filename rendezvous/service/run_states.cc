@@ -182,7 +182,7 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
   if (request.desired == kNoStateText) {
     // Every torchrun node begins with this request.
     const bool first = request.expected.empty() || request.expected == kNoStateText;
-    if (first && reusable(*run, time.now)) begin_again(*run);
+    if (first && reusable(*run, time.now)) begin_again(*run, time.now);
     return StateNow{read_state(from, request.key, time)};
   }
   if (run->rendezvous->untouched()) {

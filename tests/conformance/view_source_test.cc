@@ -133,4 +133,19 @@ TEST_CASE_METHOD(ViewSourceTest, "view source: a loop that does not answer is re
   CHECK(answers.size() == 1);
 }
 
+TEST_CASE_METHOD(ViewSourceTest, "view source: views are fetched again after an answer was lost",
+                 "[threads][http]") {
+  get("a");
+  get("b");
+  REQUIRE(until_answered(2));  // Both with null, and no answer to "a" will come.
+  get("b");
+  REQUIRE(until_taken(2));
+  CHECK(taken[1].request.run == "b");
+  answer(1);
+  REQUIRE(until_answered(3));
+  CHECK(answers[2] != nullptr);
+  get("a");
+  CHECK(until_taken(3));
+}
+
 }  // namespace muster::http::testing

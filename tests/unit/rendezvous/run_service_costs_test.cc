@@ -153,4 +153,29 @@ TEST_CASE_METHOD(RunServiceTest,
   }
 }
 
+TEST_CASE_METHOD(RunServiceTest, "runs: a node that joins and leaves without end fills no log",
+                 "[unit][rendezvous]") {
+  hello(1);
+  std::vector<LogLine> lines;
+  const auto join_and_leave = [&](int times) {
+    lines.clear();
+    for (int i = 0; i < times; ++i) {
+      join(1, 2);
+      tell(1, NodeLeft{});
+      for (const RunEffect& effect : service->take_effects())
+        if (const auto* log = std::get_if<LogLine>(&effect);
+            log && log->level >= LogLine::Level::Info)
+          lines.push_back(*log);
+    }
+  };
+  join_and_leave(1000);
+  CHECK(lines.size() == 50);
+  at(5s);
+  join_and_leave(1000);
+  REQUIRE(lines.size() == 5);
+  CHECK_THAT(lines[0].line,
+             Catch::StartsWith("node_left run=job") && Catch::Contains(" left_out="));
+  CHECK_THAT(lines[1].line, !Catch::Contains("left_out"));
+}
+
 }  // namespace muster::testing

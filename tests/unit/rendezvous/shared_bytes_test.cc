@@ -46,6 +46,21 @@ TEST_CASE("shared bytes: appending single bytes allocates rarely, and no more th
   CHECK(moves < 40);
 }
 
+TEST_CASE("shared bytes: a large value grows in its own block, and leaves other owners alone",
+          "[unit][bytes]") {
+  MemoryAccount account;
+  SharedBytes bytes = SharedBytes::copy_of(std::string(1 << 20, 'a'), &account);
+  bytes.append(std::string(1 << 20, 'b'), &account);
+  CHECK(account.blocks == bytes.footprint());
+  SharedBytes other = bytes;
+  bytes.append(std::string(3 << 20, 'c'), &account);
+  CHECK(other.view() == std::string(1 << 20, 'a') + std::string(1 << 20, 'b'));
+  CHECK(bytes.view() == std::string(other.view()) + std::string(3 << 20, 'c'));
+  CHECK(account.blocks == bytes.footprint() + other.footprint());
+  other = {};
+  CHECK(account.blocks == bytes.footprint());
+}
+
 TEST_CASE("byte buffer: a large part is shared without a copy, and stays when the buffer goes",
           "[unit][bytes]") {
   ByteBuffer buffer;
