@@ -229,7 +229,7 @@ class Agent {
     if (!is_handled(number) && number != SIGINT)
       return hangs_.write_stacks_on_signal(number);  // It is SplitOptions::request_signal.
     work_.on_signal();
-    stop_.on_signal(number, supervisor_.state());
+    stop_.on_signal(number, supervisor_.state(), supervisor_.next_deadline());
     feed(SignalArrived{.number = number, .for_workers = is_handled(number) ? 0 : SIGTERM});
   }
 

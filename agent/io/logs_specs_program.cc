@@ -103,6 +103,10 @@ asio::awaitable<void> LogsSpecsProgram::start_and_load(
 }
 
 void LogsSpecsProgram::ask(std::string question, Answered done) {
+  if (request_pending_) {
+    next_.emplace(std::move(question), std::move(done));
+    return;
+  }
   request_pending_ = true;
   spawn_task(io_.get_executor(), "logs_specs", exchange(std::move(question), std::move(done)));
 }
@@ -123,9 +127,9 @@ asio::awaitable<void> LogsSpecsProgram::exchange(std::string text, Answered done
   asio::steady_timer limit(io_, kAnswerLimit);
   const auto first = co_await (round_trip(text) || limit.async_wait(kNoThrow));
   if (closed_) co_return;
-  request_pending_ = false;
   const error_code* ec = std::get_if<0>(&first);
-  if (ec != nullptr && !*ec) co_return done(Line(boost::system::in_place_value, std::move(text)));
+  if (ec != nullptr && !*ec)
+    co_return answered(Line(boost::system::in_place_value, std::move(text)), done);
   const error_code no_start = helper_ ? helper_->start_error() : error_code();
   helper_.reset();  // After a failed exchange the program is of no use.
   LogsSpecsError error{"its program ended without an answer; what it printed is above"};
@@ -136,7 +140,14 @@ asio::awaitable<void> LogsSpecsProgram::exchange(std::string text, Answered done
                  std::to_string(std::chrono::seconds(kAnswerLimit).count()) + " s";
   else if (*ec == asio::error::not_found)
     error.text = "its program's answer is too long";
-  done(error);
+  answered(error, done);
+}
+
+void LogsSpecsProgram::answered(const Line& line, const Answered& done) {
+  request_pending_ = false;
+  auto next = std::exchange(next_, std::nullopt);
+  done(line);
+  if (next && !closed_) ask(std::move(next->first), std::move(next->second));
 }
 
 asio::awaitable<void> LogsSpecsProgram::wait_for_end(std::function<void()> done) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
@@ -36,7 +37,8 @@ class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
   void load(std::function<void(const std::string& problem)> done);
 
   using DestResult = boost::system::result<LogsDest, LogsSpecsError>;
-  /// Asks the plug-in where the workers' output goes, for one attempt. One question at a time.
+  /// Asks the plug-in where the workers' output goes, for one attempt. If an earlier question is
+  /// not answered yet, this one waits for that answer. Only the newest one waits.
   void request_dest(const std::vector<Variables>& environments,
                     std::function<void(const DestResult&)> done);
 
@@ -55,6 +57,7 @@ class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
   std::string cannot_start(const boost::system::error_code& why) const;
   void ask(std::string question, Answered done);
   boost::asio::awaitable<void> exchange(std::string text, Answered done);
+  void answered(const Line& line, const Answered& done);
   boost::asio::awaitable<boost::system::error_code> round_trip(std::string& text);
   boost::asio::awaitable<void> wait_for_end(std::function<void()> done);
 
@@ -67,6 +70,8 @@ class LogsSpecsProgram : public std::enable_shared_from_this<LogsSpecsProgram> {
   std::optional<HelperProcess> helper_;
   std::string answers_;           // Bytes that were read after the last answer.
   bool request_pending_ = false;  // A question is not answered yet.
+  /// The question that follows it: the attempt of the earlier one was given up meanwhile.
+  std::optional<std::pair<std::string, Answered>> next_;
   bool loaded_ = false;
   bool closed_ = false;
 };

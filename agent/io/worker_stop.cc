@@ -1,5 +1,6 @@
 #include "agent/io/worker_stop.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -25,15 +26,19 @@ void WorkerStop::begin_attempt() {
   if (channel_ != nullptr) channel_->reset();
 }
 
-void WorkerStop::on_signal(int number, Supervisor::State before) {
+void WorkerStop::on_signal(int number, Supervisor::State before, std::optional<Instant> kill_at) {
   using State = Supervisor::State;
+  // A stop for another reason may be under way, and goes on with its own deadline.
+  const Duration left = before == State::Stopping && kill_at
+                            ? std::max(*kill_at - now(), Duration(0))
+                            : options_.shutdown_timeout;
   const bool stops = has_workers(before);
   const bool is_first = stops && signals_++ == 0;
   if (is_first && channel_ != nullptr)
-    channel_->preempt(Preemption::deadline_of_notice(now(), options_.shutdown_timeout));
+    channel_->preempt(Preemption::deadline_of_notice(now(), left));
   if (before != State::Joining) spdlog::warn("Received {} death signal", number);
   if (is_first)
-    spdlog::warn("{}", stopping_text(number, options_.shutdown_timeout));
+    spdlog::warn("{}", stopping_text(number, left));
   else if (stops)
     spdlog::warn("received {} again: killing the workers", signal_name(number));
   else if (before == State::Leaving)

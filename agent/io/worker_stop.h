@@ -2,6 +2,8 @@
 // worker that hangs, and to kill every process of the job.
 #pragma once
 
+#include <optional>
+
 #include "agent/core/agent_options.h"
 #include "agent/core/stop_lines.h"
 #include "agent/core/supervisor.h"
@@ -22,7 +24,8 @@ class WorkerStop {
   void begin_attempt();
   /// A signal has asked the job to end. Logs it, and notifies the workers if it is the first one
   /// that stops them.
-  void on_signal(int number, Supervisor::State before);
+  /// `kill_at`: when the workers that are being stopped already are killed.
+  void on_signal(int number, Supervisor::State before, std::optional<Instant> kill_at);
   /// The shim has signalled a worker: logs it in torchrun's words.
   void on_signalled(const ShimReport& report);
 

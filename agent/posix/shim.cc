@@ -29,6 +29,7 @@
 #include "agent/posix/report_queue.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/shim_reports.h"
+#include "agent/posix/shim_worker.h"
 #include "agent/posix/start_worker.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/clock.h"
@@ -44,16 +45,6 @@ constexpr int kKillRescanMs = 20;             // A new scan finds children of th
 constexpr Duration kAgentEndLimit = 2s;       // To the agent's SIGKILL, and from that to its end.
 constexpr int kSignalsUntilKill = 3;  // Then the shim kills, even if the agent does not react.
 constexpr std::chrono::milliseconds kReportLimit{5000};  // The files' server may not answer.
-
-struct Worker {
-  int number = 0;  // The local rank: names the worker in requests and reports.
-  OwnedFd pidfd;
-  OwnedFd status;                      // BegunSpawn::status; closed once the result is known.
-  std::shared_ptr<const void> memory;  // BegunSpawn::memory, until the program runs.
-  int signal_after_start = 0;          // The signal to send when the program runs; 0: none.
-  bool has_failed = false;             // The program could not be executed: the child is ending.
-  std::vector<OutputReader> readers;   // Keep the worker's pipes open if the agent dies.
-};
 
 // Why nothing is left behind:
 // - The shim is a subreaper: each orphan of the job becomes its child. While it has no child but
@@ -202,11 +193,11 @@ class Shim {
       return outbox_.add(start_failed(request.worker, {child.error, child.step}));
     starting_[child.status.get()] = child.pid;
     watch(child.status.get(), EPOLLIN);
-    workers_[child.pid] = Worker{.number = request.worker,
-                                 .pidfd = std::move(child.pidfd),
-                                 .status = std::move(child.status),
-                                 .memory = std::move(child.memory),
-                                 .readers = std::move(begun.readers)};
+    workers_[child.pid] = ShimWorker{.number = request.worker,
+                                     .pidfd = std::move(child.pidfd),
+                                     .status = std::move(child.status),
+                                     .memory = std::move(child.memory),
+                                     .readers = std::move(begun.readers)};
   }
 
   void finish_starts() {
@@ -215,7 +206,7 @@ class Shim {
   }
 
   /// Reports a worker's start, or its failure, as soon as the child has said which it is.
-  void finish_start(pid_t pid, Worker& worker) {
+  void finish_start(pid_t pid, ShimWorker& worker) {
     const std::optional<SpawnResult> result = spawn_result(worker.status.get());
     if (!result) return;
     starting_.erase(worker.status.get());
@@ -223,6 +214,7 @@ class Shim {
     worker.has_failed = result->error != 0;
     if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
     worker.memory.reset();
+    if (job_is_stopped_) ::kill(-pid, SIGSTOP);  // A restart may begin while the job is stopped.
     const ShimReport report = started(worker.number, pid);
     records_.record_start(report);
     watch(worker.pidfd.get(), EPOLLIN);
@@ -237,7 +229,7 @@ class Shim {
       if (!only || worker.number == *only) signal_worker(pid, worker, number);
   }
 
-  void signal_worker(pid_t pid, Worker& worker, int number) {
+  void signal_worker(pid_t pid, ShimWorker& worker, int number) {
     if (worker.status.is_open()) {  // The child does not run its program yet: the signal waits.
       worker.signal_after_start = number;
       if (number == SIGKILL) ::kill(pid, SIGKILL);
@@ -278,9 +270,15 @@ class Shim {
       const FrontMessage& message = received->message;
       if (message.kind == FrontMessage::Kind::Signal)
         handle_signal({message.number, message.from_kernel != 0});
-      else  // As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
-        signal_groups_unreported(message.kind == FrontMessage::Kind::Stop ? SIGSTOP : SIGCONT);
+      else
+        stop_or_continue(message.kind == FrontMessage::Kind::Stop);
     }
+  }
+
+  /// As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
+  void stop_or_continue(bool stops) {
+    job_is_stopped_ = stops;
+    signal_groups_unreported(stops ? SIGSTOP : SIGCONT);
   }
 
   void handle_signal(const EndSignal& signal) {
@@ -289,7 +287,8 @@ class Shim {
     if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
     if (!signals_.begins_event(signal, now())) return;
     next_check_ = {};  // After a signal the agent has less time to answer.
-    if (signals_.count() >= kSignalsUntilKill || agent_gone_) begin_kill();
+    // After the agent's loss the workers have had a SIGTERM: the first signal asks for no more.
+    if (signals_.count() >= (agent_gone_ ? 2 : kSignalsUntilKill)) begin_kill();
     if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;
     outbox_.add_signal(signal.number);
   }
@@ -314,7 +313,7 @@ class Shim {
     return true;  // Any other child is an orphan of the job.
   }
 
-  void on_worker_end(std::map<pid_t, Worker>::iterator worker, const siginfo_t& info) {
+  void on_worker_end(std::map<pid_t, ShimWorker>::iterator worker, const siginfo_t& info) {
     if (worker->second.status.is_open()) finish_start(info.si_pid, worker->second);
     if (worker->second.has_failed) return remove_worker(worker);  // StartFailed is reported.
     const ShimReport report = exited(worker->second.number, info);
@@ -323,7 +322,7 @@ class Shim {
     remove_worker(worker);
   }
 
-  void remove_worker(std::map<pid_t, Worker>::iterator worker) {
+  void remove_worker(std::map<pid_t, ShimWorker>::iterator worker) {
     if (agent_gone_) rescue_.add(std::move(worker->second.readers));
     // The status may still be open: another process can hold its other end.
     starting_.erase(worker->second.status.get());
@@ -464,10 +463,10 @@ class Shim {
   const int signal_fd_;
   const int epoll_;
   const int open_error_ = signal_fd_ < 0 || epoll_ < 0 ? errno : 0;
-  std::map<pid_t, Worker> workers_;  // By pid. Each is alive, or has ended and is not reaped.
+  std::map<pid_t, ShimWorker> workers_;  // By pid. Each is alive, or has ended and is not reaped.
   ReportQueue outbox_;
   siginfo_t agent_status_{};
-  std::map<int, pid_t> starting_;  // From Worker::status to the worker's pid.
+  std::map<int, pid_t> starting_;  // From ShimWorker::status to the worker's pid.
   WorkerRecords records_;
   SignalEvents signals_;
   AgentWatch agent_watch_;
@@ -484,6 +483,7 @@ class Shim {
   OutputRescue rescue_;
   std::vector<OwnedFd> kept_;  // ShimRequest::Kind::Keep
   bool front_gone_ = false;
+  bool job_is_stopped_ = false;  // By ctrl-Z.
   bool agent_gone_ = false;
   bool agent_reaped_ = false;
   bool ended_ = false;

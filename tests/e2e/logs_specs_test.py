@@ -6,12 +6,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, MusterTest, main, python_has_torch, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from ports import free_port
 from warm_python import WarmPython
 
 PLUG_INS = '''
@@ -89,6 +91,18 @@ class Fifo(Broken):
         return LogsDest({0: "fifo"}, {0: ""}, {0: "fifo"}, {}, {})
 
 
+class Gated(Broken):
+    attempts = 0
+
+    def reify(self, envs):
+        with open("asked", "a") as f:
+            f.write("x")
+        while not os.path.exists(f"gate.{self.attempts}"): __import__("time").sleep(0.01)
+        self.attempts += 1
+        name = f"gated.{self.attempts}"
+        return LogsDest({0: name}, {0: name}, {0: name}, {}, {})
+
+
 class Both(Broken):
     def reify(self, envs):
         with open("both", "w") as f:
@@ -104,7 +118,7 @@ class Waits(Broken):
 
 ENTRY_POINTS = {
     **{name.lower(): f"made_up_logs:{name}"
-       for name in ("Flat", "Half", "Changed", "Broken", "Fifo", "Both", "Waits")},
+       for name in ("Flat", "Gated", "Half", "Changed", "Broken", "Fifo", "Both", "Waits")},
     "abstract": "torch.distributed.elastic.multiprocessing:LogsSpecs",
     "gone": "made_up_logs_that_are_not:Flat",
     "misspelt": "made_up_logs:Flta",
@@ -297,6 +311,31 @@ class Errors(LogsSpecsTest):
     def test_a_python_that_is_not_there(self):
         self.more["PYTHON_EXEC"] = str(self.dir / "no-python")
         self.refused("flat", "cannot start '")
+
+
+class Restarts(LogsSpecsTest):
+    def test_another_node_orders_a_restart_while_the_plug_in_is_asked(self):
+        nodes = []
+        endpoint = f"--rdzv-endpoint=localhost:{free_port()}"
+        for name, flags, text in (
+                ("other", ("--no-python",), """while [ ! -e asked ]; do sleep 0.05; done
+[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec touch again
+exit 1"""),
+                ("asking", ("--no-python", "--logs-specs=gated"), "echo here")):
+            script = self.script(name + ".sh", "#!/bin/sh\n" + text + "\n")
+            with open(self.dir / f"err.{name}", "wb") as err:
+                nodes.append(self.start("--nnodes=2", "--max-restarts=3", "--rdzv-backend=c10d", endpoint, "--rdzv-id=job", *flags,
+                                        script, env=self.more, stderr=err))
+        wait_for(lambda: (self.dir / "again").exists(), "the next round", 3 * PATIENCE_S)
+        time.sleep(0.5)  # The node that asks has the round, too, and the first answer is still missing.
+        (self.dir / "gate.0").touch()
+        wait_for(lambda: self.read("asked") == "xx", "the second question")
+        time.sleep(0.5)  # The first answer is read, and the second one comes alone.
+        (self.dir / "gate.1").touch()
+        for node in nodes:
+            self.assertEqual(node.wait(2 * PATIENCE_S), 0, self.read("err.asking") + self.read("err.other"))
+        self.assertEqual(self.read("asked"), "xx")
+        self.assertEqual((self.read("gated.1"), self.read("gated.2")), ("", "here\n"))
 
 
 class Signals(LogsSpecsTest):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The agent dies, hangs or is stopped: muster ends all the same, in order, and says how."""
 import os
+import re
 import signal
 import socket
 import threading
@@ -192,6 +193,44 @@ class Agent(HardshipTest):
         self.send_second_event(process)
         self.assertEqual(self.end_of(process), 1)
         self.assertEqual(self.read("saved"), "")
+
+    def test_a_first_wish_after_the_agents_death_does_not_kill(self):
+        process = self.begin_slow_save()
+        os.kill(agent_of(process.pid), signal.SIGKILL)
+        self.wait_for_saving()
+        process.terminate()
+        wait_for(lambda: pending_signals(process.pid) + pending_signals(shim_of(process.pid)) == 0, "muster to take the signal")
+        time.sleep(0.5)  # The shim's kill would take less.
+        self.save.open()
+        self.assertEqual(self.end_of(process), 1)
+        self.assertEqual(self.read("saved").split(), ["saved"] * 2)
+
+    def test_a_second_wish_after_the_agents_death_kills(self):
+        process = self.begin_slow_save()
+        os.kill(agent_of(process.pid), signal.SIGKILL)
+        self.wait_for_saving()
+        process.terminate()
+        self.send_second_event(process)
+        self.assertEqual(self.end_of(process), 1)
+        self.assertEqual(self.read("saved"), "")
+
+    def test_a_signal_during_a_stop_promises_the_time_that_is_left(self):
+        script = self.script("worker.sh", """#!/bin/sh
+trap 'echo $LOCAL_RANK >> saving' TERM
+echo $LOCAL_RANK >> ready
+[ $LOCAL_RANK = 1 ] && while [ ! -e fail ]; do sleep 0.05; done && exit 1
+while :; do sleep 0.05; done
+""")
+        process = self.start("--no-python", "--nproc-per-node=2", "--max-restarts=1", LONG_SHUTDOWN, script)
+        self.ready(2)
+        (self.dir / "fail").touch()
+        self.wait_for_saving(workers=1)
+        time.sleep(2.1)
+        process.terminate()
+        wait_for(lambda: "SIGKILL after" in self.read("err"), "the line")
+        self.assertLessEqual(int(re.search(r"SIGKILL after (\d+) s", self.read("err"))[1]), 998)
+        self.send_second_event(process)
+        self.assertEqual(self.end_of(process), 1)
 
     def test_ctrl_c_twice_by_hand_kills(self):
         self.gate("save")

@@ -227,6 +227,27 @@ class WithTerminal(HardshipTest):
         self.hang_up()
         self.check_saved(process)
 
+    def test_workers_that_begin_while_the_job_is_stopped_are_stopped_too(self):
+        finish = self.gate("finish")
+        script = self.script("worker.sh", "#!/bin/sh\nexec 3< finish\necho $$ >> pids\nread line <&3\nexit 0\n")
+        process = self.start("--no-python", "--max-restarts=1", script, process_group=0)  # An orphaned group is not stopped.
+        wait_for(lambda: len(self.pids()) == 1, "the worker")
+        process.send_signal(signal.SIGTSTP)
+        wait_for(lambda: self.states(process.pid) == {"T"}, "the front to stop")
+        first = self.pids()[0]
+        os.kill(first, signal.SIGKILL)
+
+        def next_workers():
+            return [pid for pid, words in self.token.processes().items() if words.startswith("/bin/sh") and pid != first]
+        wait_for(lambda: next_workers() and self.states(*next_workers()) == {"T"}, "the next worker to be stopped")
+        process.send_signal(signal.SIGCONT)
+        wait_for(lambda: len(self.pids()) == 2, "the next worker to run")
+        finish.open()
+        self.assertEqual(process.wait(60), 0)
+
+    def states(self, *pids):
+        return {state for pid in pids for _, state, _ in state_of(pid)}
+
     def test_a_terminal_that_is_lost_after_ctrl_z(self):
         """The stopped workers are continued, so they can save."""
         self.check_lost_after_ctrl_z()
