@@ -41,6 +41,7 @@ muster_add_tests(agent_core_tests unit
 muster_add_tests(agent_logs_tests threads
   SOURCES
     unit/agent/log_pump_adversity_test.cc
+    unit/agent/log_pump_console_test.cc
     unit/agent/log_pump_test.cc
   LINK muster_agent_logs)
 

@@ -108,7 +108,7 @@ void LogFile::append(std::string_view bytes) {
   const auto written = static_cast<std::int64_t>(all.size() - bytes.size());
   for (FollowedFile* const reader : readers_) {
     if (written > 0) reader->written(all.substr(0, all.size() - bytes.size()), size_ - written);
-    if (!bytes.empty()) reader->unwritten(bytes);
+    if (!bytes.empty()) reader->unwritten(bytes, size_);
   }
   missing_ += static_cast<std::int64_t>(bytes.size());
   if (file_.is_open()) cut_over_limit();
@@ -119,13 +119,11 @@ void LogFile::append(std::string_view bytes) {
 bool LogFile::mark_gap() {
   const std::string text = "\n[muster: " + std::to_string(missing_) +
                            " bytes are missing here: they could not be written]\n";
-  catch_up_readers();
-  const bool is_read = min_reader_offset() == size_;
   std::string_view rest = text;
   const bool whole = write_all(rest);
-  if (is_read)
-    for (FollowedFile* const reader : readers_)
-      reader->skip(static_cast<std::int64_t>(text.size() - rest.size()));
+  const auto written = static_cast<std::int64_t>(text.size() - rest.size());
+  for (FollowedFile* const reader : readers_)
+    if (written > 0) reader->skip({.offset = size_ - written, .length = written});
   if (whole) lost_ += std::exchange(missing_, 0);
   return whole;
 }
@@ -171,9 +169,9 @@ void LogFile::catch_up_readers() {
 }
 
 bool LogFile::has_room() const {
-  return missing_ == 0 || std::all_of(readers_.begin(), readers_.end(), [](FollowedFile* reader) {
-           return reader->output().has_room();
-         });
+  return std::all_of(readers_.begin(), readers_.end(), [this](FollowedFile* reader) {
+    return !reader->has_unwritten() && (missing_ == 0 || reader->output().has_room());
+  });
 }
 
 // Another process may truncate the file, as logrotate does with `copytruncate`. Bytes that the

@@ -56,7 +56,7 @@ class LogFile {
   /// file to its end before bytes are removed for lack of space.
   void add_reader(FollowedFile& reader) { readers_.push_back(&reader); }
   void remove_reader(FollowedFile& reader) { std::erase(readers_, &reader); }
-  /// False if the last bytes could not be written, and a reader's console has no room for them.
+  /// False if bytes that could not be written wait for a reader's console, or would have to.
   bool has_room() const;
 
   /// Closes the file. No append() may follow. Returns how many bytes the file has lost because they

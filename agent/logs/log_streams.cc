@@ -75,10 +75,20 @@ FollowedFile::~FollowedFile() {
 }
 
 bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
-  if (!fd_.is_open()) return false;
+  if (!fd_.is_open() && unwritten_.empty()) return false;
   for (std::size_t total = 0; total < kBytesPerTurn;) {
-    const ssize_t n = ::pread(fd_.get(), buffer.data(), buffer.size(), offset_);
+    std::size_t wanted = buffer.size();
+    if (!unwritten_.empty()) {
+      const std::int64_t before = unwritten_.front().skipped.offset - offset_;
+      wanted = std::min(wanted, static_cast<std::size_t>(std::max<std::int64_t>(before, 0)));
+    }
+    const ssize_t n = wanted == 0 ? 0 : ::pread(fd_.get(), buffer.data(), wanted, offset_);
     if (n < 0 && errno == EINTR) continue;
+    if (n <= 0 && !unwritten_.empty()) {  // Also if the file cannot be read up to these bytes.
+      total += unwritten_.front().bytes.size();
+      show_unwritten(now);
+      continue;
+    }
     if (n <= 0) {
       const std::int64_t size = size_of(fd_.get());
       if (n < 0 || size >= offset_) return false;
@@ -90,7 +100,7 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
     offset_ += n;
     total += static_cast<std::size_t>(n);
     assembler_.feed({buffer.data(), static_cast<std::size_t>(n)}, now, *this);
-    if (static_cast<std::size_t>(n) < buffer.size()) return false;
+    if (static_cast<std::size_t>(n) < wanted && unwritten_.empty()) return false;
   }
   return true;
 }
@@ -119,9 +129,27 @@ void FollowedFile::written(std::string_view bytes, std::int64_t at) {
   output_.console.flush();
 }
 
-void FollowedFile::unwritten(std::string_view bytes) {
+// The bytes before these may be far more than memory can hold, so they stay in the file.
+void FollowedFile::unwritten(std::string_view bytes, std::int64_t at) {
   read_to_end();
-  assembler_.feed(bytes, now(), *this);
+  if (!dirty) return assembler_.feed(bytes, now(), *this);
+  if (unwritten_.empty() || unwritten_.back().skipped.end() != at)
+    unwritten_.push_back({{}, {.offset = at}});
+  unwritten_.back().bytes += bytes;
+}
+
+void FollowedFile::show_unwritten(Instant now) {
+  const auto [bytes, skipped] = std::move(unwritten_.front());
+  unwritten_.pop_front();
+  assembler_.feed(bytes, now, *this);
+  if (offset_ >= skipped.offset) offset_ = std::max(offset_, skipped.end());
+}
+
+void FollowedFile::skip(const LogRange& range) {
+  if (!unwritten_.empty() && unwritten_.back().skipped.end() == range.offset)
+    unwritten_.back().skipped.length += range.length;
+  else if (offset_ == range.offset)
+    offset_ += range.length;
 }
 
 void FollowedFile::removed(const LogRange& range) {
@@ -134,10 +162,19 @@ void FollowedFile::removed(const LogRange& range) {
     offset_ = std::max(offset_, range.end());
   }
   if (offset_ >= range.end()) offset_ -= range.length;
+  const auto moved = [&range](std::int64_t at) {
+    return at < range.end() ? std::min(at, range.offset) : at - range.length;
+  };
+  for (auto& [bytes, skipped] : unwritten_) {
+    const std::int64_t begin = moved(skipped.offset);
+    skipped = {.offset = begin, .length = moved(skipped.end()) - begin};
+  }
 }
 
 void FollowedFile::skip_to_end() {
   dirty = false;
+  for (const Unwritten& unwritten : std::exchange(unwritten_, {}))
+    output_.console.count_lost(unwritten.bytes.size());
   const std::int64_t size = fd_.is_open() ? size_of(fd_.get()) : 0;
   if (size > offset_) output_.console.count_lost(static_cast<std::size_t>(size - offset_));
   offset_ = std::max(offset_, size);

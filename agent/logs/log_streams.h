@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,12 +76,15 @@ class FollowedFile final : private LineSink {
   void removed(const LogRange& range);
   /// The file now has these bytes at offset `at`.
   void written(std::string_view bytes, std::int64_t at);
-  /// Shows bytes that could not be written to the file, and are not in it.
-  void unwritten(std::string_view bytes);
+  /// Shows bytes that could not be written to the file at offset `at`, after the bytes before them.
+  /// If those wait for room on the console, these wait as well, in memory.
+  void unwritten(std::string_view bytes, std::int64_t at);
+  /// True while unwritten() bytes wait: the log thread then reads no more bytes for the file.
+  bool has_unwritten() const { return !unwritten_.empty(); }
   /// Another process has cut the file to this size.
   void truncated(std::int64_t size) { offset_ = std::min(offset_, size); }
-  /// Skips the file's next bytes without showing them.
-  void skip(std::int64_t bytes) { offset_ += bytes; }
+  /// Does not show these bytes of the file. They say that unwritten() bytes are missing there.
+  void skip(const LogRange& range);
   /// Its console was given up: skips the rest of the file, and counts it as lost there.
   void skip_to_end();
   /// Ends the last line. No read() may follow.
@@ -99,7 +103,14 @@ class FollowedFile final : private LineSink {
   std::uint64_t place = 0;  // In the queue of LogLoop::read_streams().
 
  private:
+  /// Bytes that are not in the file. They are shown before the bytes at skipped.offset.
+  struct Unwritten {
+    std::string bytes;
+    LogRange skipped;  // This part of the file is not shown.
+  };
+
   void append(const LinePiece& piece) override;
+  void show_unwritten(Instant now);
   void filter(const LinePiece& piece, std::string_view time);
 
   FollowOptions options_;
@@ -109,6 +120,7 @@ class FollowedFile final : private LineSink {
   TurnTime& time_;
   OwnedFd fd_;
   std::int64_t offset_ = 0;
+  std::deque<Unwritten> unwritten_;  // In the order of the file.
   LineAssembler assembler_;
   std::string filtered_line_;  // The first pieces of a line that comes in several pieces.
 };
