@@ -182,7 +182,7 @@ void LogFile::notice_truncation() {
   if (real_size < size_) {
     cut_->reset();
     for (FollowedFile* const reader : readers_)
-      reader->truncated(real_size);
+      reader->truncated(size_, real_size);
   }
   size_ = real_size;
 }
@@ -271,6 +271,7 @@ void LogFile::warn_once(int error) {
 }
 
 std::int64_t LogFile::finish() {
+  notice_truncation();
   if (file_.is_open()) cut_over_limit();
   const std::int64_t lost = lost_ + missing_;
   if (missing_ > 0 && file_.is_open()) mark_gap();

@@ -92,9 +92,8 @@ bool FollowedFile::read(Instant now, std::vector<char>& buffer) {
     if (n <= 0) {
       const std::int64_t size = size_of(fd_.get());
       if (n < 0 || size >= offset_) return false;
-      // The file was truncated, so it is read from its beginning. If the log thread writes the
-      // file, its LogFile reports later bytes itself, and reading goes on at the file's end.
-      offset_ = options_.written_here ? size : 0;
+      if (options_.written_here) return false;  // The LogFile calls truncated() before it writes.
+      offset_ = 0;  // The file was truncated, so it is read from its beginning.
       continue;
     }
     offset_ += n;
@@ -139,10 +138,22 @@ void FollowedFile::unwritten(std::string_view bytes, std::int64_t at) {
 }
 
 void FollowedFile::show_unwritten(Instant now) {
-  const auto [bytes, skipped] = std::move(unwritten_.front());
+  const auto [bytes, skipped, truncated] = std::move(unwritten_.front());
   unwritten_.pop_front();
+  if (truncated > 0) show_lost(truncated, "the file was truncated");
   assembler_.feed(bytes, now, *this);
   if (offset_ >= skipped.offset) offset_ = std::max(offset_, skipped.end());
+}
+
+bool FollowedFile::has_unwritten() const {
+  return std::any_of(unwritten_.begin(), unwritten_.end(),
+                     [](const Unwritten& unwritten) { return !unwritten.bytes.empty(); });
+}
+
+void FollowedFile::show_lost(std::int64_t bytes, std::string_view why) {
+  assembler_.finish(*this);
+  const std::string text = "[muster: " + std::to_string(bytes) + " bytes are not shown here: ";
+  append({text + std::string(why) + "]"});
 }
 
 void FollowedFile::skip(const LogRange& range) {
@@ -155,29 +166,48 @@ void FollowedFile::skip(const LogRange& range) {
 void FollowedFile::removed(const LogRange& range) {
   const std::int64_t unread = range.end() - std::max(offset_, range.offset);
   if (unread > 0) {
-    assembler_.finish(*this);
-    const std::string text = "[muster: " + std::to_string(unread) +
-                             " bytes are not shown here: the disk of the log was full]";
-    append({text});
+    show_lost(unread, "the disk of the log was full");
     offset_ = std::max(offset_, range.end());
   }
   if (offset_ >= range.end()) offset_ -= range.length;
   const auto moved = [&range](std::int64_t at) {
     return at < range.end() ? std::min(at, range.offset) : at - range.length;
   };
-  for (auto& [bytes, skipped] : unwritten_) {
+  for (auto& [bytes, skipped, truncated] : unwritten_) {
     const std::int64_t begin = moved(skipped.offset);
     skipped = {.offset = begin, .length = moved(skipped.end()) - begin};
   }
 }
 
+// The line waits until the bytes before it are shown. The worker does not wait for that.
+void FollowedFile::truncated(std::int64_t before, std::int64_t now) {
+  const std::int64_t unread = before - std::max(offset_, now);
+  offset_ = std::min(offset_, now);
+  for (auto& [bytes, skipped, truncated] : unwritten_) {
+    const std::int64_t begin = std::min(skipped.offset, now);
+    skipped = {.offset = begin, .length = std::min(skipped.end(), now) - begin};
+  }
+  if (unread <= 0) return;
+  dirty = true;
+  if (unwritten_.empty() || !unwritten_.back().bytes.empty() ||
+      unwritten_.back().skipped.end() != now)
+    unwritten_.push_back({{}, {.offset = now}});
+  unwritten_.back().truncated += unread;
+}
+
 void FollowedFile::skip_to_end() {
   dirty = false;
-  for (const Unwritten& unwritten : std::exchange(unwritten_, {}))
-    output_.console.count_lost(unwritten.bytes.size());
+  for (const auto& [bytes, skipped, truncated] : std::exchange(unwritten_, {}))
+    output_.console.count_lost(bytes.size() + static_cast<std::size_t>(truncated));
   const std::int64_t size = fd_.is_open() ? size_of(fd_.get()) : 0;
   if (size > offset_) output_.console.count_lost(static_cast<std::size_t>(size - offset_));
   offset_ = std::max(offset_, size);
+}
+
+void FollowedFile::finish() {
+  while (!unwritten_.empty())
+    show_unwritten(now());
+  assembler_.finish(*this);
 }
 
 void FollowedFile::append(const LinePiece& piece) {

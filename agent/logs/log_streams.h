@@ -80,15 +80,16 @@ class FollowedFile final : private LineSink {
   /// If those wait for room on the console, these wait as well, in memory.
   void unwritten(std::string_view bytes, std::int64_t at);
   /// True while unwritten() bytes wait: the log thread then reads no more bytes for the file.
-  bool has_unwritten() const { return !unwritten_.empty(); }
-  /// Another process has cut the file to this size.
-  void truncated(std::int64_t size) { offset_ = std::min(offset_, size); }
+  bool has_unwritten() const;
+  /// Another process has cut the file from the size `before` to `now`. Shows a line that says how
+  /// many of the lost bytes had not been shown.
+  void truncated(std::int64_t before, std::int64_t now);
   /// Does not show these bytes of the file. They say that unwritten() bytes are missing there.
   void skip(const LogRange& range);
   /// Its console was given up: skips the rest of the file, and counts it as lost there.
   void skip_to_end();
   /// Ends the last line. No read() may follow.
-  void finish() { assembler_.finish(*this); }
+  void finish();
   std::optional<Instant> next_deadline() const { return assembler_.next_deadline(); }
 
   const std::string& path() const { return options_.file; }
@@ -103,14 +104,16 @@ class FollowedFile final : private LineSink {
   std::uint64_t place = 0;  // In the queue of LogLoop::read_streams().
 
  private:
-  /// Bytes that are not in the file. They are shown before the bytes at skipped.offset.
+  /// Bytes that are not in the file, or that are lost. Their place is before skipped.offset.
   struct Unwritten {
     std::string bytes;
-    LogRange skipped;  // This part of the file is not shown.
+    LogRange skipped;            // This part of the file is not shown.
+    std::int64_t truncated = 0;  // The count of the lost bytes, which a line shows.
   };
 
   void append(const LinePiece& piece) override;
   void show_unwritten(Instant now);
+  void show_lost(std::int64_t bytes, std::string_view why);
   void filter(const LinePiece& piece, std::string_view time);
 
   FollowOptions options_;

@@ -1,4 +1,4 @@
-// Log files whose console has no room while their disk is full.
+// Log files whose console has no room while their disk is full, or while they are truncated.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -131,6 +131,31 @@ TEST_CASE_METHOD(FullConsoleTest,
     REQUIRE(closed.get_future().wait_for(kPatience) == std::future_status::ready);
     CHECK(std::filesystem::file_size(path("a")) > 8 << 10);  // A line says what is missing.
     CHECK(difference(shown_of_log(), numbered_lines(0, 500)) == "");
+  }
+}
+
+// As logrotate's copytruncate does.
+TEST_CASE_METHOD(FullConsoleTest,
+                 "log_pump: a line says how many bytes were truncated before they were shown",
+                 "[unit][agent]") {
+  follow_log();
+  const std::string before = numbered_lines(0, 10'000);
+  const std::string after = numbered_lines(10'000, 12'000);
+  const std::size_t left = GENERATE(0U, 10'003U);  // The second one is within a line.
+  write_all(log.get(), before);
+  wait_for_size(before.size());
+  sync();
+  std::string expected = left > 0 ? before.substr(0, left) + "\n" : "";
+  std::filesystem::resize_file(path("a"), left);
+  expected += "[muster: " + std::to_string(before.size() - left) +
+              " bytes are not shown here: the file was truncated]\n";
+  SECTION("and then the worker writes no more") {
+    CHECK(difference(shown_of_log(), expected) == "");
+  }
+  SECTION("and then the worker goes on") {
+    write_all(log.get(), after);
+    CHECK(difference(shown_of_log(), expected + after) == "");
+    CHECK(std::filesystem::file_size(path("a")) == left + after.size());
   }
 }
 
