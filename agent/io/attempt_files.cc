@@ -42,6 +42,7 @@ std::optional<std::string> open_files(const AttemptFilesRequest& request, Attemp
       if (prevents_start(file->error(), request.file_options))
         return "cannot open the log files in " + worker.dir + ": " +
                from_errno(file->error()).message() + limit_advice(file->error());
+      if (file->is_regular()) made.handles[stream->file] = file->open_handle();
     }
   return std::nullopt;
 }

@@ -19,7 +19,8 @@ namespace muster {
 struct AttemptFiles {
   AttemptLogPlan plan;
   std::map<std::string, std::shared_ptr<LogFile>> files;  // By path.
-  LogFileOptions file_options;                            // Of all log files.
+  std::map<std::string, OwnedFd> handles;     // LogFile::open_handle() of `files`, for the shim.
+  LogFileOptions file_options;                // Of all log files.
   std::vector<Result<std::string>> programs;  // The path of each worker's program, or the error.
   std::optional<std::string> problem;         // Why no worker can be started, as a sentence.
 };

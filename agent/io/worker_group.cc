@@ -141,6 +141,7 @@ boost::system::result<WorkerGroup::Start, WorkerGroup::NotStarted> WorkerGroup::
   if (const auto error = streams_.open(pump, member.log, start.request.streams, start.fds))
     return NotStarted{"cannot make the pipes for its output: " + error.message() +
                       limit_advice(error.value())};
+  streams_.move_handles(member.log, start.request.handles, start.fds);
   return start;
 }
 

@@ -96,6 +96,18 @@ std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) co
   return files;
 }
 
+void WorkerStreams::move_handles(const WorkerLogPlan& log, std::uint32_t& handles,
+                                 std::vector<OwnedFd>& fds) {
+  for (const bool is_stderr : {false, true}) {
+    const StreamPlan& stream = is_stderr ? log.err : log.out;
+    const auto handle = attempt_files_.handles.find(stream.file);
+    if (stream.target != StreamTarget::File || handle == attempt_files_.handles.end()) continue;
+    if (!handle->second.is_open()) continue;
+    fds.push_back(std::move(handle->second));
+    handles |= is_stderr ? 0b100U : 0b010U;
+  }
+}
+
 Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan& log,
                                              bool is_stderr) {
   const StreamPlan& stream = is_stderr ? log.err : log.out;

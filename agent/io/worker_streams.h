@@ -34,6 +34,10 @@ class WorkerStreams {
   /// Where the worker's stdout and stderr end up: a log file, a console, or nowhere (empty).
   std::array<std::string, 2> log_files(const WorkerLogPlan& log) const;
 
+  /// Moves the handles of the worker's log files to `fds`, and sets the bit of each in `handles`
+  /// (ShimRequest::handles). A file that several streams share has one handle, of the first stream.
+  void move_handles(const WorkerLogPlan& log, std::uint32_t& handles, std::vector<OwnedFd>& fds);
+
   /// To be called when the streams of all workers are open: shows the other files of the plan.
   void show_more(LogPump& pump);
 

@@ -230,6 +230,12 @@ OwnedFd LogFile::open_to_cut() const {
   return is_one_file(named.get(), file_.get()) ? std::move(named) : OwnedFd();
 }
 
+OwnedFd LogFile::open_handle() const {
+  if (!file_.is_open()) return {};
+  const std::string path = "/proc/self/fd/" + std::to_string(file_.get());
+  return OwnedFd(::open(path.c_str(), O_PATH | O_CLOEXEC));
+}
+
 // Moves the tail of the file to the end of the head. Only this thread writes to the file.
 bool LogFile::remove(const LogRange& range) {
   if (!cut_file_.is_open()) cut_file_ = open_to_cut();

@@ -45,6 +45,9 @@ class LogFile {
   /// False for a FIFO or a device, which a log-specs plug-in may have chosen.
   bool is_regular() const { return regular_; }
   int fd() const { return file_.get(); }
+  /// An O_PATH descriptor of the file, which leads to it also under another name. Not open if the
+  /// descriptor cannot be had. Unlike that of fd(), its close() never waits for storage.
+  OwnedFd open_handle() const;
   /// What was removed from the file. Only the log thread may read it; it outlives this object.
   std::shared_ptr<const LogCut> cut() const { return cut_; }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/net/same_file.h"
 #include "rendezvous/net/wait_for_room.h"
 
 namespace muster {
@@ -21,6 +22,12 @@ namespace {
 constexpr std::size_t kBytesAtOnce = 64 << 10;
 constexpr std::size_t kBytesPerTurn = 256 << 10;  // The most that is copied before the next pipe.
 constexpr const char* kLogFiles = "log files";    // The group of all log files.
+
+bool is_one_file(int fd, int other_fd) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && is_same_file(a, b);
+}
 
 /// The descriptor of muster's own that `file` names; -1: it names a log file.
 int console_of(const std::string& file) {
@@ -40,10 +47,21 @@ OwnedFd open_console(int fd, const std::string& path) {
   return opened.is_open() ? std::move(opened) : OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
 }
 
-OwnedFd open_target(const std::string& file) {
-  const int console = console_of(file);
-  return console >= 0 ? open_console(console, file)
-                      : OwnedFd(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+/// Another file may have the log file's name by now (`mv`, logrotate's `create`). If /proc cannot
+/// be used, the name must still lead to the log file.
+OwnedFd open_log_file(const OutputReader& reader) {
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CLOEXEC;
+  const std::string link = "/proc/self/fd/" + std::to_string(reader.handle.get());
+  OwnedFd same(reader.handle.is_open() ? ::open(link.c_str(), kFlags) : -1);
+  if (same.is_open()) return same;
+  OwnedFd named(::open(reader.file.c_str(), kFlags));
+  const bool is_right = !reader.handle.is_open() || is_one_file(named.get(), reader.handle.get());
+  return is_right ? std::move(named) : OwnedFd();
+}
+
+OwnedFd open_target(const OutputReader& reader) {
+  const int console = console_of(reader.file);
+  return console >= 0 ? open_console(console, reader.file) : open_log_file(reader);
 }
 
 /// Waits for room if the descriptor does not block. Drops the rest after an error.
@@ -80,7 +98,7 @@ void copy_all(const std::vector<OutputReader>& readers) {
   std::vector<OwnedFd> files;
   for (const OutputReader& reader : readers) {
     pipes.push_back({reader.fd.get(), POLLIN, 0});
-    files.push_back(open_target(reader.file));
+    files.push_back(open_target(reader));
   }
   for (std::size_t open = pipes.size(); open > 0;) {
     if (::poll(pipes.data(), pipes.size(), -1) < 0 && errno != EINTR) return;

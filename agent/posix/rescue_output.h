@@ -16,6 +16,9 @@ namespace muster {
 struct OutputReader {
   OwnedFd fd;        // Non-blocking.
   std::string file;  // The file to which the agent appended the bytes; empty: they are dropped.
+  /// An O_PATH descriptor of `file`, which leads to it also when it is renamed. Not open: the file
+  /// is opened by its name.
+  OwnedFd handle = {};
 };
 
 /// Takes over from a dead agent: copies the bytes in the workers' pipes to the agent's files.

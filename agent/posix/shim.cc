@@ -164,7 +164,7 @@ class Shim {
   void apply(const ShimRequest& request, std::vector<OwnedFd>& fds) {
     switch (request.kind) {
       case ShimRequest::Kind::Start:
-        return start(request, fds);
+        return start(request, std::move(fds));
       case ShimRequest::Kind::Signal:
         return signal_workers(request.number, request.worker);
       case ShimRequest::Kind::SignalProcess:
@@ -184,10 +184,10 @@ class Shim {
     }
   }
 
-  void start(const ShimRequest& request, const std::vector<OwnedFd>& fds) {
+  void start(const ShimRequest& request, std::vector<OwnedFd> fds) {
     if (agent_reaped_) return;
     records_.record_request(request.worker, {request.number, request.attempt});
-    BegunWorker begun = begin_worker(request, fds, setup_.workers, cgroup_.open());
+    BegunWorker begun = begin_worker(request, std::move(fds), setup_.workers, cgroup_.open());
     BegunSpawn& child = begun.spawn;
     if (child.error != 0)
       return outbox_.add(start_failed(request.worker, {child.error, child.step}));

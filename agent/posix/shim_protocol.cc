@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kFdsMax = 4;                              // The command and three streams.
+constexpr std::size_t kFdsMax = 6;  // The command, three streams and two log files' handles.
 constexpr std::size_t kCommandBytesMax = std::size_t{1} << 30;  // Far above execve's limit.
 
 // The layout of a command: this header, the CPU mask, then the path, the two log files, the

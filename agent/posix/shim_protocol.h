@@ -25,7 +25,7 @@ namespace muster {
 struct ShimRequest {
   enum class Kind : std::uint32_t {
     /// Start worker `worker` of attempt `attempt`, whose global rank is `number`. The packet's
-    /// descriptors are the memfd of the command, then those of `streams`.
+    /// descriptors are the memfd of the command, then those of `streams`, then those of `handles`.
     Start,
     Signal,  // Send `number` to the process group of worker `worker`, if the worker is alive.
     SignalProcess,  // Send `number` to that worker's process only, without a report.
@@ -39,7 +39,9 @@ struct ShimRequest {
   std::int32_t number = 0;
   std::int32_t exit_code = 0;
   std::uint32_t streams = 0;  // Bit n: the packet has a descriptor for the worker's fd n (0, 1, 2).
-  std::int32_t attempt = 0;   // TORCHELASTIC_RESTART_COUNT
+  /// Bit n: the packet has an O_PATH descriptor of the log file of the worker's fd n (1, 2).
+  std::uint32_t handles = 0;
+  std::int32_t attempt = 0;  // TORCHELASTIC_RESTART_COUNT
 };
 
 /// From the shim to the agent.

@@ -1,6 +1,7 @@
 #include "agent/posix/start_worker.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <array>
@@ -21,20 +22,33 @@ OwnedFd open_reader(int fd) {
   return OwnedFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
+/// True if half of all descriptors are in use, because the kernel gives out the lowest free one.
+/// The shim then keeps no more handles: workers need the other half.
+bool are_scarce(const OwnedFd& last) {
+  rlimit limit{};
+  return last.is_open() && ::getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+         static_cast<rlim_t>(last.get()) >= limit.rlim_cur / 2;
+}
+
+/// `handles` are those of the log files, by the worker's descriptor.
 std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
-                                       const std::array<const char*, 2>& log_files) {
+                                       const std::array<const char*, 2>& log_files,
+                                       std::array<OwnedFd, 3> handles) {
   std::vector<OutputReader> readers;
   ino_t last = 0;
   for (std::size_t stream = 1; stream < fds.size(); ++stream) {
     const char* file = log_files[stream - 1];
+    OwnedFd& handle = handles[stream];
     struct stat info {};
     if (fds[stream] < 0 || ::fstat(fds[stream], &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
     if (!readers.empty() && info.st_ino == last) {  // Two readers of a pipe would mix up its bytes.
-      if (readers.back().file.empty()) readers.back().file = file;
+      if (!readers.back().file.empty()) continue;
+      readers.back().file = file;
+      readers.back().handle = std::move(handle);
       continue;
     }
     OwnedFd reader = open_reader(fds[stream]);
-    if (reader.is_open()) readers.push_back({std::move(reader), file});
+    if (reader.is_open()) readers.push_back({std::move(reader), file, std::move(handle)});
     last = info.st_ino;
   }
   return readers;
@@ -42,7 +56,7 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
 
 }  // namespace
 
-BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
+BegunWorker begin_worker(const ShimRequest& request, std::vector<OwnedFd> fds,
                          const WorkerSetup& setup, int cgroup) {
   const auto fds_wanted = 1 + static_cast<std::size_t>(std::popcount(request.streams));
   // If the shim is at its limit of open files, the kernel drops descriptors of the packet.
@@ -62,8 +76,15 @@ BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>&
   for (std::size_t stream = 0; stream < 3; ++stream)
     if ((request.streams >> stream & 1U) != 0 && next < fds.size())
       options.fds[stream] = fds[next++].get();
+  std::array<OwnedFd, 3> handles;
+  for (std::size_t stream = 0; stream < 3; ++stream)
+    if ((request.handles >> stream & 1U) != 0 && next < fds.size())
+      handles[stream] = std::move(fds[next++]);
+  for (OwnedFd& handle : handles)
+    if (are_scarce(handle)) handle.reset();
   BegunWorker worker{begin_spawn(options), {}};
-  if (worker.spawn.error == 0) worker.readers = open_readers(options.fds, command->log_files);
+  if (worker.spawn.error == 0)
+    worker.readers = open_readers(options.fds, command->log_files, std::move(handles));
   return worker;
 }
 

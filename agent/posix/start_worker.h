@@ -18,7 +18,7 @@ struct BegunWorker {
 
 /// Begins the start that `request` asks for. `fds` are the descriptors of the request's packet.
 /// `cgroup` is SpawnOptions::cgroup.
-BegunWorker begin_worker(const ShimRequest& request, const std::vector<OwnedFd>& fds,
+BegunWorker begin_worker(const ShimRequest& request, std::vector<OwnedFd> fds,
                          const WorkerSetup& setup, int cgroup);
 
 }  // namespace muster

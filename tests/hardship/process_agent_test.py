@@ -106,10 +106,11 @@ class Agent(HardshipTest):
         os.kill(agent, signal.SIGKILL)
         self.assertEqual(process.wait(60), 1)
 
-    def check_rescued(self, *flags):
+    def check_rescued(self, *flags, rename=lambda log: log):
         process = self.begin(WRITER, "--log-dir", str(self.dir / "logs"), *flags)
         logs = sorted((self.dir / "logs").rglob("*.log"))
         wait_for(lambda: all("first" in log.read_text() for log in logs), "the first lines")
+        logs = [rename(log) for log in logs]
         self.write_behind_the_agent(process)
         expected = ["first", *map(str, range(1, 60001)), "last"]
         self.assertEqual(len(logs), 4)
@@ -120,6 +121,18 @@ class Agent(HardshipTest):
 
     def test_output_that_a_killed_agent_had_not_read_is_in_the_logs(self):
         self.check_rescued("--redirects=3")
+
+    def test_output_that_a_killed_agent_had_not_read_is_in_renamed_logs(self):
+        """As logrotate's `create` renames them: a new file has the old name."""
+        new = []
+
+        def rotate(log):
+            renamed = log.rename(f"{log}.1")
+            log.touch()
+            new.append(log)
+            return renamed
+        self.check_rescued("--redirects=3", rename=rotate)
+        self.assertEqual([log.read_text() for log in new], [""] * 4)
 
     def test_output_that_a_killed_agent_had_not_shown_is_shown(self):
         process = self.begin(WRITER)

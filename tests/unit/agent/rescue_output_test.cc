@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -59,6 +60,11 @@ struct WorkerStream {
   OwnedFd worker;
 };
 
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST_CASE("rescue_output: the workers' pipes stay open until a process can be made",
           "[unit][agent]") {
   ::signal(SIGPIPE, SIG_IGN);
@@ -78,8 +84,34 @@ TEST_CASE("rescue_output: the workers' pipes stay open until a process can be ma
   rescue.begin();
   while (::waitpid(-1, nullptr, 0) > 0) {
   }
-  std::ifstream copied(file);
-  CHECK(std::string(std::istreambuf_iterator<char>(copied), {}) == "before\nsaved\n");
+  CHECK(contents(file) == "before\nsaved\n");
+}
+
+TEST_CASE("rescue_output: a log file that is renamed gets the bytes, and no other file",
+          "[unit][agent]") {
+  const testing::TempFolder folder;
+  const std::string file = folder.dir / "stdout.log";
+  const std::string renamed = folder.dir / "stdout.log.1";
+  std::ofstream(file) << "before\n";
+  OwnedFd handle(::open(file.c_str(), O_PATH | O_CLOEXEC));
+  std::filesystem::rename(file, renamed);
+  SECTION("no file has the old name") {}
+  SECTION("another file has the old name") {
+    std::ofstream(file) << "other\n";
+  }
+  const bool has_other = std::filesystem::exists(file);
+  WorkerStream stream;
+  REQUIRE(::write(stream.worker.get(), "saved\n", 6) == 6);
+  stream.worker.reset();
+  std::vector<OutputReader> readers;
+  readers.push_back({std::move(stream.reader), file, std::move(handle)});
+  OutputRescue rescue;
+  rescue.add(std::move(readers));
+  rescue.begin();
+  while (::waitpid(-1, nullptr, 0) > 0) {
+  }
+  CHECK(contents(renamed) == "before\nsaved\n");
+  CHECK(contents(file) == (has_other ? "other\n" : ""));
 }
 
 TEST_CASE("rescue_output: a worker that floods a slow console leaves the others their turn",
