@@ -10,13 +10,15 @@
 namespace muster {
 namespace {
 
-/// Without memory there may be no line. The loop goes on nevertheless.
-void log_failure(LogLimiter& log, const char* loop, const std::exception& error) noexcept {
+/// Returns whether there was memory for the line. The loop goes on in any case.
+bool log_failure(LogLimiter& log, const char* loop, const std::exception& error) noexcept {
   try {
     if (const auto left_out = log.admit(now(), "handler failed", {}))
       spdlog::error("handler_failed loop={} error=\"{}\" left_out={}", loop, error.what(),
                     *left_out);
+    return true;
   } catch (...) {
+    return false;
   }
 }
 

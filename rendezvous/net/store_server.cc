@@ -34,6 +34,21 @@ std::int64_t random_life() {
   return kLeast + static_cast<std::int64_t>(random_number() % kLeast);
 }
 
+/// Returns whether there was memory for the line.
+bool log_failed_event(LogLimiter& log, Instant now, const Connection* connection,
+                      const std::exception& error) noexcept {
+  try {
+    const auto peer = connection != nullptr ? connection->peer_address() : asio::ip::address();
+    if (const auto left_out = log.admit(now, "event failed", peer))
+      spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
+                    connection != nullptr ? connection->peer() : "-", printable_text(error.what()),
+                    *left_out);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 boost::system::result<void, ListenError> StoreServer::Impl::start() {
@@ -156,14 +171,7 @@ void StoreServer::Impl::guard(Connection* connection, const Work& work) {
   } catch (const std::exception& error) {
     shared_.replies.clear();  // The replies to this connection must not be sent to the next one.
     const Connection* const there = connection_at(tag);
-    try {
-      const auto peer = there != nullptr ? there->peer_address() : asio::ip::address();
-      if (const auto left_out = shared_.log.admit(now_, "event failed", peer))
-        spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
-                      there != nullptr ? there->peer() : "-", printable_text(error.what()),
-                      *left_out);
-    } catch (const std::exception&) {  // Without memory there is no line.
-    }
+    log_failed_event(shared_.log, now_, there, error);
     if (there != nullptr) close(slot_of(there->id()), {});
   }
 }

@@ -107,7 +107,7 @@ TEST_CASE_METHOD(FullConsoleTest,
   sync();
   SECTION("the disk stays full") {
     write_all(log.get(), numbered_lines(150, 10'000));
-    CHECK(difference(shown_of_log(), numbered_lines(0, 10'000)) == "");
+    CHECK_THAT(difference(shown_of_log(), numbered_lines(0, 10'000)), Catch::Equals(""));
   }
   SECTION("the disk has room again") {
     write_all(log.get(), numbered_lines(150, 500));
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(FullConsoleTest,
     sync();
     const FileSizeLimit more(1 << 20);
     write_all(log.get(), numbered_lines(500, 10'000));
-    CHECK(difference(shown_of_log(), numbered_lines(0, 10'000)) == "");
+    CHECK_THAT(difference(shown_of_log(), numbered_lines(0, 10'000)), Catch::Equals(""));
     CHECK(std::filesystem::file_size(path("a")) > 8 << 10);
   }
   SECTION("the disk has room again when the attempt is over") {
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(FullConsoleTest,
     pump->end_attempt([&closed](const auto&) { closed.set_value(); });
     REQUIRE(closed.get_future().wait_for(kPatience) == std::future_status::ready);
     CHECK(std::filesystem::file_size(path("a")) > 8 << 10);  // A line says what is missing.
-    CHECK(difference(shown_of_log(), numbered_lines(0, 500)) == "");
+    CHECK_THAT(difference(shown_of_log(), numbered_lines(0, 500)), Catch::Equals(""));
   }
 }
 
@@ -150,11 +150,11 @@ TEST_CASE_METHOD(FullConsoleTest,
   expected += "[muster: " + std::to_string(before.size() - left) +
               " bytes are not shown here: the file was truncated]\n";
   SECTION("and then the worker writes no more") {
-    CHECK(difference(shown_of_log(), expected) == "");
+    CHECK_THAT(difference(shown_of_log(), expected), Catch::Equals(""));
   }
   SECTION("and then the worker goes on") {
     write_all(log.get(), after);
-    CHECK(difference(shown_of_log(), expected + after) == "");
+    CHECK_THAT(difference(shown_of_log(), expected + after), Catch::Equals(""));
     CHECK(std::filesystem::file_size(path("a")) == left + after.size());
   }
 }
