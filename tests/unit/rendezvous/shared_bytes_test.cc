@@ -165,7 +165,7 @@ TEST_CASE("reply queue: one value, referred to many times, costs little each tim
     }
     CHECK(queue.size() == 12'000 * (8 + bytes));
     // The capacity of a vector may be twice its size.
-    CHECK(queue.memory() < 12'000 * 2 * (8 + ReplyQueue::kPieceBytes) + ReplyQueue::kManyBytes);
+    CHECK(queue.memory() < 24'000 * (8 + ReplyQueue::kPieceBytes) + ReplyQueue::kManyBytes);
     CHECK(account.blocks == value.footprint());
   }
 }
