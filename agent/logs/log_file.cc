@@ -54,12 +54,6 @@ std::string mount_of(int fd) {
   return found;
 }
 
-bool is_one_file(int fd, int other_fd) {
-  struct stat a {};
-  struct stat b {};
-  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && is_same_file(a, b);
-}
-
 std::string reason_text(int error) {
   return std::generic_category().message(error);
 }

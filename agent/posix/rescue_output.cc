@@ -23,12 +23,6 @@ constexpr std::size_t kBytesAtOnce = 64 << 10;
 constexpr std::size_t kBytesPerTurn = 256 << 10;  // The most that is copied before the next pipe.
 constexpr const char* kLogFiles = "log files";    // The group of all log files.
 
-bool is_one_file(int fd, int other_fd) {
-  struct stat a {};
-  struct stat b {};
-  return ::fstat(fd, &a) == 0 && ::fstat(other_fd, &b) == 0 && is_same_file(a, b);
-}
-
 /// The descriptor of muster's own that `file` names; -1: it names a log file.
 int console_of(const std::string& file) {
   if (file == "/dev/fd/1") return STDOUT_FILENO;

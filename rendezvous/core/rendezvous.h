@@ -339,6 +339,7 @@ class Rendezvous {
   void note_return(const NodeJoined& event);
   std::size_t not_back() const;
   struct Recovery;
+  bool adopt_restart_count(const Recovery& recovery);
   std::optional<std::pair<NodeName, std::string>> count_lost_failure(const Recovery& recovery);
 
   // rendezvous_record.cc: the durable state.

@@ -204,6 +204,15 @@ void Rendezvous::finish_recovery() {
   adopt_round();
 }
 
+/// Whether an earlier host has counted a failure of the round already: then a node knows of more
+/// restarts than the round began with.
+bool Rendezvous::adopt_restart_count(const Recovery& recovery) {
+  const bool is_counted = restarts_used_ > recovery.restart_count;
+  raise_restart_count(recovery.restart_count);
+  if (!is_counted) uncounted_ = recovery.generation;
+  return is_counted;
+}
+
 void Rendezvous::adopt_round() {
   if (!recovery_) return;
   const Recovery recovery = std::move(*recovery_);
@@ -219,9 +228,7 @@ void Rendezvous::adopt_round() {
   unseen_.begin(round_, generation_, recovery.by_rank.size());
   move_to(Phase::Running);
   had_round_ = true;
-  const bool is_counted = restarts_used_ > recovery.restart_count;
-  raise_restart_count(recovery.restart_count);
-  if (!is_counted) uncounted_ = generation_;
+  const bool is_counted = adopt_restart_count(recovery);
   last_world_ = recovery.by_rank.size();
   excluded_may_work_ = true;
   store_ = recovery.store;
@@ -307,15 +314,9 @@ std::size_t Rendezvous::not_back() const {
 /// the host. Returns the failure if no restart is left for it.
 std::optional<std::pair<NodeName, std::string>> Rendezvous::count_lost_failure(
     const Recovery& recovery) {
-  // If a node knows of more restarts than the round began with, the earlier host has already
-  // counted this failure.
-  const bool is_counted = restarts_used_ > recovery.restart_count;
-  raise_restart_count(recovery.restart_count);
-  if (!recovery.failure) {
-    // Another node of the round may still report one.
-    if (!is_counted) uncounted_ = recovery.generation;
-    return std::nullopt;
-  }
+  const bool is_counted = adopt_restart_count(recovery);
+  if (!recovery.failure) return std::nullopt;  // Another node of the round may still report one.
+  uncounted_.reset();
   strikes_.count_failure(recovery.failure->first.addr);
   restart_cause_ = recovery.failure;
   if (is_counted) return std::nullopt;
