@@ -224,7 +224,7 @@ Outcome Planner::plan_settings() {
                      "out, and name a host with " +
                      name(&Flags::rdzv_endpoint)};
   if (flags_.source(&Flags::node_rank) != Source::Default) {
-    rendezvous.preferred_rank = rendezvous.node_rank;
+    if (rendezvous.node_rank >= 0) rendezvous.preferred_rank = rendezvous.node_rank;
     return {};
   }
   // The variables in which schedulers number their nodes: Slurm, Kubernetes' indexed jobs.

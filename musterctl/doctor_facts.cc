@@ -21,6 +21,7 @@
 #include "musterctl/interfaces.h"
 #include "musterctl/python_program.h"
 #include "musterctl/run_text.h"
+#include "rendezvous/core/temporary_places.h"
 
 namespace muster::ctl {
 namespace {
@@ -201,9 +202,11 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   facts.cores = std::max(1U, std::thread::hardware_concurrency());
   facts.gpus = count_folders("/proc/driver/nvidia/gpus", "");
   facts.cgroup = own_cgroup_limits();
-  const char* temporary = std::getenv("TMPDIR");
-  facts.folders.push_back(
-      gather_folder("TMPDIR", temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  facts.folders.push_back(gather_folder("TMPDIR", temporary_places(variable).front()));
   if (!targets.log_dir.empty())
     facts.folders.push_back(gather_folder("--log-dir", targets.log_dir));
   if (!targets.checkpoint_dir.empty())

@@ -59,7 +59,6 @@ Variables identity(const AgentOptions& options, const RoundFacts& round,
       {"LOCAL_RANK", text(options.virtual_local_rank ? 0 : local.value)},
       {"RANK", text(round.ranks.global_rank(local).value)},
       {"GROUP_RANK", text(round.group_rank.value)},
-      {"NODE_RANK", text(round.group_rank.value)},  // Not torchrun's. Lightning and others need it.
       {"ROLE_RANK", text(round.ranks.role_rank(local))},
       {"ROLE_NAME", options.role},
       {"LOCAL_WORLD_SIZE", text(options.local_world_size)},
@@ -100,8 +99,12 @@ Variables own_variables(const Variables& before, const AgentOptions& options,
   if (options.virtual_local_rank)
     ours.emplace_back(kVisibleDevices,
                       visible_device(find(before, kVisibleDevices), worker.local_rank));
-  if (std::string outer = outer_jobs(before, worker.job_token); !outer.empty())
-    ours.emplace_back(kOuterJobs, std::move(outer));
+  std::string outer = outer_jobs(before, worker.job_token);
+  // Not torchrun's. Lightning and others need it. A number that the user or the scheduler has set
+  // stays; one of a muster around this one is another job's.
+  if (!outer.empty() || !find(before, "NODE_RANK"))
+    ours.emplace_back("NODE_RANK", std::to_string(round.group_rank.value));
+  if (!outer.empty()) ours.emplace_back(kOuterJobs, std::move(outer));
   return ours;
 }
 

@@ -16,6 +16,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/owned_folder.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/temporary_places.h"
 #include "rendezvous/net/same_file.h"
 
 namespace muster {
@@ -52,11 +53,10 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Where a directory is created if it is in memory. Logs may be large: they go where TMPDIR says.
-// Without logs there are only error files of a few kB: those go to memory, because directories on a
-// busy disk cost milliseconds each at the job's end (measured: 2 workers 10 ms, 64 workers 240 ms,
-// against 1.4 and 2.4 ms in memory). Python's tempfile uses /tmp and /var/tmp, too, when TMPDIR
-// cannot be used.
+// Where a directory is created if it is in memory. Logs may be large: they go to
+// temporary_places(). Without logs there are only error files of a few kB: those go to memory,
+// because directories on a busy disk cost milliseconds each at the job's end (measured: 2 workers
+// 10 ms, 64 workers 240 ms, against 1.4 and 2.4 ms in memory).
 std::vector<std::string> memory_folders(const LogOptions& log) {
   std::vector<std::string> folders;
   if (log.specs || (!writes_logs(log.redirects) && !writes_logs(log.tee)))
@@ -99,9 +99,8 @@ RunDir RunDir::choose(const AgentOptions& options) {
   };
   for (const std::string& place : memory_folders(options.log))
     add(place, true);
-  for (const std::string& place :
-       {variable("TMPDIR"), std::string("/tmp"), std::string("/var/tmp")})
-    if (!place.empty()) add(place, false);
+  for (const std::string& place : temporary_places(variable))
+    add(place, false);
   return dir;
 }
 

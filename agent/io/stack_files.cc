@@ -10,6 +10,7 @@
 
 #include "agent/posix/write_all.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/temporary_places.h"
 #include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -30,9 +31,11 @@ struct StackFile {
 
 /// For workers without a log directory.
 std::string create_temporary_dir() {
-  const char* root = ::getenv("TMPDIR");
-  std::string path = root != nullptr && *root != '\0' ? root : "/tmp";
-  path += "/muster_stacks_XXXXXX";
+  const auto variable = [](const char* name) {
+    const char* value = ::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string path = temporary_places(variable).front() + "/muster_stacks_XXXXXX";
   return ::mkdtemp(path.data()) == nullptr ? std::string() : path;
 }
 

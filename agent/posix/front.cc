@@ -28,9 +28,8 @@ class Front {
  public:
   explicit Front(const FrontSetup& setup)
       : setup_(setup),
-        signal_fd_(open_signals(without(setup.watched, SIGTSTP))),
-        stop_fd_(::sigismember(&setup.watched, SIGTSTP) == 1 ? open_signals(signal_set(SIGTSTP))
-                                                             : -1) {}
+        signal_fd_(open_signals(setup.stops ? without(setup.watched, SIGTSTP) : setup.watched)),
+        stop_fd_(setup.stops ? open_signals(signal_set(SIGTSTP)) : -1) {}
 
   int run() {
     while (!shim_is_gone()) {

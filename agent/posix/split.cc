@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -60,6 +61,11 @@ rlimit raise_descriptor_limit() {
   raised.rlim_cur = raised.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &raised);
   return limit;
+}
+
+/// Whether --signals-to-handle names the signal.
+bool is_listed(const SplitOptions& options, int number) {
+  return std::find(options.signals.begin(), options.signals.end(), number) != options.signals.end();
 }
 
 /// The signals that the front reads from a descriptor.
@@ -149,9 +155,10 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
       .socket = pair.first, .watched = watched_signals(options), .remove_files = [&options] {
         run_in_bounded_child(options.remove_files, kRemoveFilesLimit);
       }};
+  front.stops = !is_listed(options, SIGTSTP) && ::sigismember(&front.watched, SIGTSTP) == 1;
   const SignalState worker_signals = signals_for_workers(front.watched);
   sigset_t shim_watched = front.watched;
-  ::sigdelset(&shim_watched, SIGTSTP);
+  if (front.stops) ::sigdelset(&shim_watched, SIGTSTP);
   front.spared = own_children().value_or(std::set<pid_t>());
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
   ::signal(SIGPIPE, SIG_IGN);

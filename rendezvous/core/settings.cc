@@ -14,6 +14,7 @@ using Conf = std::map<std::string, std::string>;
 template <typename T>
 using OrReason = boost::system::result<T, std::string>;
 
+// 146 years: longer timeouts are as long as that.
 constexpr std::int64_t kMaxSeconds = std::numeric_limits<std::int64_t>::max() / 2'000'000'000;
 
 std::optional<bool> python_bool(std::string_view raw) {
@@ -32,9 +33,8 @@ std::string error(std::string_view key, std::string_view value, std::string_view
 
 OrReason<Duration> seconds(std::string_view key, const std::string& value) {
   const auto number = parse_python_int(value);
-  if (!number || *number <= 0 || *number > kMaxSeconds)
-    return error(key, value, "a whole number of seconds above 0");
-  return Duration(std::chrono::seconds(*number));
+  if (!number || *number <= 0) return error(key, value, "a whole number of seconds above 0");
+  return Duration(std::chrono::seconds(std::min(*number, kMaxSeconds)));
 }
 
 // One key of --rdzv-conf. `set` sets the key's field, or returns an error text.

@@ -136,6 +136,7 @@ CASES = [
 # Only muster sets these. NODE_RANK is for frameworks that need it, MUSTER_JOB marks a job's
 # processes, MUSTER_WORKER_CHANNEL is the socket for workers' progress reports, and
 # MUSTER_GENERATION orders rounds.
+# If NODE_RANK was inherited, both pass it on.
 ONLY_OURS = {"NODE_RANK", "MUSTER_JOB", "MUSTER_WORKER_CHANNEL", "MUSTER_GENERATION"}
 # Each run chooses these values anew, so only their form is compared.
 RANDOM = {
@@ -201,7 +202,7 @@ def differences(theirs, ours, their_dir, our_dir):
         a, b = theirs["env"].get(key), ours["env"].get(key)
         if a is not None:
             a = a.replace(their_dir, our_dir)
-        if a == b or key in ONLY_OURS:
+        if a == b or key in ONLY_OURS and a is None:
             continue
         if key == "MASTER_ADDR" and {a, b} <= LOOPBACK:
             continue

@@ -115,9 +115,19 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: nothing of a surrounding launcher i
                  "[unit][agent]") {
   const auto clean = variables();
   for (const auto& [name, value] : clean)
-    if (name != "MUSTER_JOB" && name != "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+    if (name != "NODE_RANK" && name != "MUSTER_JOB" && name != "TORCH_NCCL_ASYNC_ERROR_HANDLING")
       inherited.push_back(name + "=of the launcher outside");
   CHECK(variables() == clean);
+}
+
+TEST_CASE_METHOD(WorkerEnvTest,
+                 "worker_env: NODE_RANK stays as it was set, but for one of a muster outside",
+                 "[unit][agent]") {
+  CHECK(variables().at("NODE_RANK") == "1");
+  inherited = {"NODE_RANK=7"};
+  CHECK(variables().at("NODE_RANK") == "7");
+  inherited.emplace_back("MUSTER_JOB=outer");
+  CHECK(variables().at("NODE_RANK") == "1");
 }
 
 TEST_CASE_METHOD(WorkerEnvTest, "worker_env: the rest is inherited, in order and unchanged",

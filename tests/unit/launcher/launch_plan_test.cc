@@ -414,6 +414,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK(plain.settings.run.max_restarts == 3);
   CHECK_FALSE(plain.preferred_rank.has_value());
   CHECK(rendezvous({"--node-rank=3"}).preferred_rank == 3);
+  CHECK_FALSE(rendezvous({"--node-rank=-1"}).preferred_rank.has_value());
   CHECK(rendezvous({"--spare"}).settings.spare);
   CHECK(rendezvous({"--scale-policy=never"}).settings.run.scale_policy == ScalePolicy::Never);
   CHECK(rendezvous({}).token_file.empty());

@@ -1,4 +1,4 @@
-// Turns, keep-alives, ranks, settings.
+// Turns, keep-alives, ranks, settings, temporary places.
 
 #include <catch2/catch.hpp>
 
@@ -6,6 +6,7 @@
 #include "rendezvous/core/rendezvous_turns.h"
 #include "rendezvous/core/round_ranks.h"
 #include "rendezvous/core/settings.h"
+#include "rendezvous/core/temporary_places.h"
 
 namespace muster {
 namespace {
@@ -131,6 +132,26 @@ TEST_CASE("settings: values as Python reads them", "[unit][rendezvous]") {
   CHECK(settings->store_type == RendezvousSettings::StoreType::File);
   CHECK(settings->run.scale_policy == ScalePolicy::AtRestart);
   CHECK(settings->dead_after() == 20s);
+}
+
+TEST_CASE("settings: a timeout beyond the clock is as long as the clock allows",
+          "[unit][rendezvous]") {
+  const auto settings = make_settings({"job", 1, 1, 0}, {{"join_timeout", "86399999999999"}});
+  REQUIRE(settings.has_value());
+  CHECK(settings->run.join_timeout > 876'000h);  // 100 years.
+  CHECK(Instant{} + settings->run.join_timeout + 876'000h > Instant{});
+}
+
+TEST_CASE("temporary places: the variables in the order of Python's tempfile, then /tmp",
+          "[unit][rendezvous]") {
+  std::map<std::string, std::string> variables{{"TMPDIR", "/a"}, {"TEMP", "/b"}, {"TMP", "/c"}};
+  const auto places = [&] {
+    return temporary_places([&](const char* name) { return variables[name]; });
+  };
+  CHECK(places() == std::vector<std::string>{"/a", "/b", "/c", "/tmp", "/var/tmp"});
+  variables["TMPDIR"].clear();
+  variables.erase("TEMP");
+  CHECK(places() == std::vector<std::string>{"/c", "/tmp", "/var/tmp"});
 }
 
 TEST_CASE("settings: an error names the wrong value", "[unit][rendezvous]") {
