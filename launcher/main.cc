@@ -197,6 +197,19 @@ Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
   return set_up_c10d_allow(flags, rendezvous);
 }
 
+void end_by_signal(int number) {
+  ::_exit(128 + number);
+}
+
+/// For the signals that end a launcher. Other actions than `from` stay as they are.
+void replace_actions(void (*from)(int), void (*to)(int)) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler == from) ::signal(number, to);
+  }
+}
+
 int run(int argc, char** argv) {
   ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
@@ -216,6 +229,9 @@ int run(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
+  // The kernel drops a signal with the default action that is for the first process of a container.
+  // The front handles signals later; before that, --preflight and storage may take long.
+  if (::getpid() == 1) replace_actions(SIG_DFL, end_by_signal);
   Checked<LaunchPlan> plan =
       plan_launch(flags, environment, in_time(node_facts(environment, argv0)));
   if (!plan) return refuse(flags, environment, plan.error().message);
@@ -231,6 +247,7 @@ int run(int argc, char** argv) {
     return refuse(flags, environment, reason);
   for (const std::string& line : launch_text(flags, plan->agent))
     spdlog::info("{}", line);
+  replace_actions(end_by_signal, SIG_DFL);
   return run_job(plan->agent, inherited_environment());
 }
 

@@ -82,6 +82,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/run_keys_test.cc
     unit/rendezvous/run_phase_test.cc
     unit/rendezvous/run_record_test.cc
+    unit/rendezvous/run_recording_disk_test.cc
     unit/rendezvous/run_recording_test.cc
     unit/rendezvous/run_restart_test.cc
     unit/rendezvous/run_service_costs_test.cc

@@ -173,8 +173,12 @@ SupervisorActions Supervisor::end_hung_worker(Instant now) {
 SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
   if (state_ != State::Killing) return {};
   if (next_ == Next::Finish || !event.complete) {
-    if (!event.complete && outcome_.reason.empty())
-      outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
+    if (next_ == Next::Restart) {
+      // The workers were stopped for another node's sake. They have not succeeded.
+      if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::WorkerFailed;
+      if (outcome_.reason.empty())
+        outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
+    }
     return report_end();
   }
   next_ = Next::Finish;
@@ -192,8 +196,14 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
   if (!decided || next_ == Next::Restart || state_ == State::Joining) {
     outcome_.why = Finish::Why::Signalled;
     outcome_.signal = event.number;
-    if (!job_over_) actions.push_back(LeaveRendezvous{});
-    job_over_ = true;
+    // A signal ends this node alone. What muster cannot go on with ends the job, as a failure that
+    // report_end() reports.
+    if (event.is_own && state_ != State::Joining) {
+      outcome_.reason = event.reason;
+    } else {
+      if (!job_over_) actions.push_back(LeaveRendezvous{});
+      job_over_ = true;
+    }
   } else if (ends && outcome_.why == Finish::Why::Succeeded) {
     // This node does not wait for the others. They are told, now or earlier, that it has succeeded.
     work_done_ = true;

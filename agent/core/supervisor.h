@@ -58,7 +58,8 @@ struct WorkerHung {
 struct SignalArrived {
   int number = 0;
   bool is_own = false;  // muster stops the job by itself: the next signal counts as the first one.
-  int for_workers = 0;  // Workers get this signal in its place; 0: the same signal.
+  std::string reason = {};  // Why muster does so: the other nodes are told.
+  int for_workers = 0;      // Workers get this signal in its place; 0: the same signal.
 };
 struct TimePassed {};
 

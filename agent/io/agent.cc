@@ -136,6 +136,7 @@ class Agent {
 
   void adopt_run_files() {
     link_.send({.kind = ShimRequest::Kind::Keep}, run_files_.copies_of_locks());
+    watchdogs_->read_timers(run_files_.fifo());
     OwnedFd listener = run_files_.take_channel();
     if (listener.get() < 0) return;
     channel_ = std::make_unique<WorkerChannel>(
@@ -234,12 +235,11 @@ class Agent {
   }
 
   // --log-on-full=fail: the workers are stopped as after SIGTERM, and the job fails.
-  void on_logs_full(const std::string& reason) {
+  void on_logs_full(const std::string& why) {
     if (logs_full_ || supervisor_.finished()) return;
-    logs_full_ = reason;
-    spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)",
-                  reason);
-    feed(SignalArrived{.number = SIGTERM, .is_own = true});
+    logs_full_ = why;
+    spdlog::error("{}: stopping the workers (--log-on-full=drop goes on without some logs)", why);
+    feed(SignalArrived{.number = SIGTERM, .is_own = true, .reason = why});
   }
 
   // The kernel kills the workers when the shim dies. This function kills their descendants.
@@ -258,13 +258,14 @@ class Agent {
     return {
         .on_round = [this](const SessionRound& round) { on_round(round); },
         .on_restart =
-            [this](const std::string& why) {
-              spdlog::warn("stopping the workers to meet the other nodes again: {}", why);
+            [this](const SessionRestart& restart) {
+              stop_.on_restart(restart.why, restart.is_planned, supervisor_.state());
               feed(RestartOrdered{});
             },
         .on_end =
             [this](const auto& end) {
               const std::string node = end.failed_node.empty() ? "" : end.failed_node + ": ";
+              if (!end.succeeded && node.empty()) stop_.notify_workers(supervisor_.state());
               feed(JobEnded{end.succeeded, node + end.why});
             },
         .on_failed =
@@ -390,7 +391,6 @@ class Agent {
   }
 
   void apply(const EndWorker& action) { stop_.end_worker(action); }
-
   void apply(const SignalWorkers& action) {
     log_info("Stopping worker group");
     stop_.signal_workers(action);

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -19,6 +21,7 @@
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/from_errno.h"
+#include "rendezvous/core/temporary_places.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/same_file.h"
 
@@ -57,8 +60,11 @@ std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment
   TimerFifo fifo;
   fifo.path_ = variable("TORCHELASTIC_TIMER_FILE");
   if (fifo.path_.empty()) {
-    const std::string dir = variable("TMPDIR");
-    fifo.folder_ = (dir.empty() ? "/tmp" : dir) + "/" + owned_folder_name();
+    // Absolute: a worker may change its working directory before it opens the pipe.
+    std::error_code ec;
+    const std::filesystem::path place =
+        std::filesystem::absolute(temporary_places(variable).front(), ec);
+    fifo.folder_ = place / owned_folder_name();
     fifo.path_ = fifo.folder_ + "/timers";
     std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });
     environment.push_back(std::string(kFile) + fifo.path_);
@@ -67,7 +73,7 @@ std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment
 }
 
 boost::system::error_code TimerFifo::create() {
-  if (!folder_.empty()) {
+  if (!folder_.empty() && !is_owned_folder_at(folder_, lock_)) {
     Result<OwnedFd> lock = create_owned_folder(folder_);
     if (!lock) return lock.error();
     lock_ = std::move(*lock);
@@ -79,11 +85,16 @@ boost::system::error_code TimerFifo::create() {
   }
   if (::mkfifo(path_.c_str(), 0600) != 0) return from_errno(errno);
   constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
-  fd_ = OwnedFd(::open(path_.c_str(), kFlags));
+  lost_fd_ = std::exchange(fd_, OwnedFd(::open(path_.c_str(), kFlags)));
   if (fd_.is_open()) return {};
   const int error = errno;
   ::unlink(path_.c_str());
   return from_errno(error);
+}
+
+bool TimerFifo::is_lost() const {
+  struct stat there {};
+  return ::lstat(path_.c_str(), &there) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
 void TimerFifo::remove() const {
@@ -123,6 +134,12 @@ FileTimer::FileTimer(asio::io_context& io, WorkerTable& workers, const TimerFifo
       on_expired_(std::move(on_expired)),
       buffer_(kPieceBytes) {
   workers.observe(*this);
+  wait_to_read();
+}
+
+void FileTimer::read_pipe(const TimerFifo& fifo) {
+  pipe_.release();  // Ends the wait.
+  pipe_.assign(fifo.fd());
   wait_to_read();
 }
 

@@ -36,8 +36,11 @@ class TimerFifo {
   static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
 
   /// Creates the folder if choose() chose it, and the pipe. Replaces an old pipe at this path; any
-  /// other file stays, and is an error.
+  /// other file stays, and is an error. May be called again if the pipe is lost: the lost pipe's
+  /// descriptor stays open until the next call, for those who still read it.
   boost::system::error_code create();
+  /// Whether nothing is at the path any more.
+  bool is_lost() const;
 
   const std::string& path() const { return path_; }
   /// For reading, without blocking. It is also open for writing, so that there is no end-of-file
@@ -61,6 +64,7 @@ class TimerFifo {
   std::string folder_;  // That choose() chose; empty: TORCHELASTIC_TIMER_FILE was set.
   OwnedFd lock_;        // On `folder_`.
   OwnedFd fd_;          // While it is open, no other file gets its inode.
+  OwnedFd lost_fd_;     // Of the pipe before, which was removed.
 };
 
 class FileTimer : public WorkerObserver {
@@ -84,6 +88,8 @@ class FileTimer : public WorkerObserver {
   FileTimer(const FileTimer&) = delete;
   FileTimer& operator=(const FileTimer&) = delete;
 
+  /// Reads this pipe from now on, in place of one that was lost.
+  void read_pipe(const TimerFifo& fifo);
   /// Forgets the timers of the last attempt, and requests that are not read yet.
   void attempt_begins() override;
   void worker_started(const RunningWorker& worker) override;

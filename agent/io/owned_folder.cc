@@ -54,14 +54,6 @@ bool has_locks_of_all(const OwnedFd& folder) {
              kLocal.end();
 }
 
-// Whether `folder` is this user's, and `path` still names it.
-bool is_ours_at(const std::string& path, const OwnedFd& folder) {
-  struct stat named {};
-  struct stat opened {};
-  return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
-         is_same_file(named, opened) && opened.st_uid == ::geteuid();
-}
-
 /// Returns 0 or an errno. EWOULDBLOCK: another process holds the lock.
 int try_lock(const OwnedFd& folder) {
   return ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -80,8 +72,10 @@ int lock_new(const OwnedFd& folder) {
 /// True if the folder was removed. Holds the lock while it is removed.
 bool remove_if_orphan(const std::string& path) {
   const OwnedFd folder = open_folder(path);
-  if (!folder.is_open() || !is_ours_at(path, folder) || !has_locks_of_all(folder)) return false;
-  if (try_lock(folder) != 0 || !is_ours_at(path, folder) || holds_a_file(path)) return false;
+  if (!folder.is_open() || !is_owned_folder_at(path, folder) || !has_locks_of_all(folder))
+    return false;
+  if (try_lock(folder) != 0 || !is_owned_folder_at(path, folder) || holds_a_file(path))
+    return false;
   std::error_code ec;
   fs::remove_all(path, ec);
   return true;
@@ -115,8 +109,15 @@ Result<OwnedFd> create_owned_folder(const std::string& path) {
     }
     if (!has_locks_of_all(folder)) return folder;
     if (lock_new(folder) == EWOULDBLOCK) return from_errno(EWOULDBLOCK);
-    if (is_ours_at(path, folder)) return folder;
+    if (is_owned_folder_at(path, folder)) return folder;
   }
+}
+
+bool is_owned_folder_at(const std::string& path, const OwnedFd& folder) {
+  struct stat named {};
+  struct stat opened {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
+         is_same_file(named, opened) && opened.st_uid == ::geteuid();
 }
 
 bool holds_a_file(const std::string& dir) {

@@ -26,6 +26,9 @@ std::string owned_folder_name();
 /// lock, and nothing is removed there as an orphan.
 Result<OwnedFd> create_owned_folder(const std::string& path);
 
+/// Whether `path` is the folder that create_owned_folder() has returned `folder` for.
+bool is_owned_folder_at(const std::string& path, const OwnedFd& folder);
+
 /// Whether `dir` contains a file that is not empty, at any depth. True also if it is not readable.
 bool holds_a_file(const std::string& dir);
 

@@ -31,7 +31,10 @@ std::string RunFiles::create() {
   if (std::string problem = create_run_dir(); !problem.empty()) return problem;
   if (!run_dir_.fallback().empty()) spdlog::warn("{}", run_dir_.fallback());
   open_channel();
-  if (!fifo_) return {};
+  return fifo_ ? create_fifo() : std::string();
+}
+
+std::string RunFiles::create_fifo() {
   if (const auto error = fifo_->create())
     return "cannot make the timers' pipe " + fifo_->path() + ": " + error.message() +
            " (TORCHELASTIC_TIMER_FILE names its place)";
@@ -44,6 +47,11 @@ std::string RunFiles::restore() {
            " is not the folder that muster has made: another user may have put it there. No "
            "further "
            "worker starts (--log-dir chooses a place where only you may rename folders)";
+  if (fifo_ && fifo_->is_lost()) {
+    if (std::string problem = create_fifo(); !problem.empty()) return problem;
+    spdlog::warn("{} was removed while the job ran: it is made again", fifo_->path());
+    restored_ = true;
+  }
   if (!run_dir_.is_lost()) return {};
   const std::string lost = run_dir_.path();
   if (std::string problem = create_run_dir(); !problem.empty()) return problem;

@@ -26,11 +26,11 @@ class RunFiles {
   std::string create();
 
   /// If the temporary run directory does not exist any more, creates it again with the channel's
-  /// socket, perhaps in another place, and says so. Returns as create(), also if another folder
-  /// is in the place of the run directory.
+  /// socket, perhaps in another place, and says so. The same for the pipe, in the same place.
+  /// Returns as create(), also if another folder is in the place of the run directory.
   std::string restore();
-  /// Whether restore() has created the files again since the last call. The caller then needs
-  /// take_channel(), and the shim copies_of_locks().
+  /// Whether restore() has created files again since the last call. The caller then needs
+  /// take_channel(), the reader of the pipe fifo(), and the shim copies_of_locks().
   bool take_restored() { return std::exchange(restored_, false); }
 
   const RunDir& run_dir() const { return run_dir_; }
@@ -55,6 +55,7 @@ class RunFiles {
 
  private:
   std::string create_run_dir();
+  std::string create_fifo();
   void open_channel();
 
   RunDir run_dir_;

@@ -36,6 +36,10 @@ class Watchdogs : public WorkerObserver {
   void worker_ended(const RunningWorker& worker, const WorkerExit& exit) override;
   /// Ends the watch for stuck workers. File timers go on.
   void attempt_ends() override;
+  /// Reads this pipe's timers from now on. Null: there are no file timers.
+  void read_timers(const TimerFifo* fifo) {
+    if (timers_ && fifo != nullptr) timers_->read_pipe(*fifo);
+  }
 
  private:
   bool check();

@@ -410,7 +410,7 @@ void C10dSession::on(const RoundBroken& broken) {
     begin_farewell(Phase::Closing, Wanted::Leave);
   } else if (phase_ == Phase::Running) {
     phase_ = Phase::Idle;
-    if (const auto handler = handlers_.on_restart) handler(broken.why);
+    if (const auto handler = handlers_.on_restart) handler({.why = broken.why});
   }
 }
 

@@ -301,7 +301,7 @@ void NativeSession::apply(const NativeParticipant::RestartWorkers& action) {
   const auto alive = alive_;
   begin_workers();  // The agent must have the round before it can be told to stop its workers.
   if (!*alive) return;
-  handlers_.on_restart(action.why);
+  handlers_.on_restart({.why = action.why, .is_planned = action.is_planned});
 }
 
 void NativeSession::apply(const NativeParticipant::EndJob& action) {

@@ -38,6 +38,13 @@ struct SessionEnd {
   std::string why;
 };
 
+struct SessionRestart {
+  std::string why;  // A sentence for people.
+  /// No node has failed or is lost: one has left or wants to join, or an operator restarts the run.
+  /// So the workers of all nodes still run, and can save together.
+  bool is_planned = false;
+};
+
 /// The workers' store, which the agent of node rank 0 hosts.
 struct HostedStore {
   std::uint16_t port = 0;
@@ -49,8 +56,8 @@ class RendezvousSession {
   struct Handlers {
     std::function<void(SessionRound)> on_round;
     /// The round is over because a node failed, left or wants to join. The agent must stop the
-    /// workers and then call join() again. `why` is a sentence for people.
-    std::function<void(std::string why)> on_restart;
+    /// workers and then call join() again.
+    std::function<void(const SessionRestart&)> on_restart;
     std::function<void(SessionEnd)> on_end;
     /// The rendezvous has failed and is not tried again. `reason` is a sentence that says what was
     /// tried, how the last try ended, and which option sets the limit.

@@ -47,6 +47,8 @@ class Rendezvous {
   /// The changes to record since the last call, or since restore(); empty if there are none. A run
   /// without muster nodes is not recorded: torchrun nodes do not outlive their host.
   std::optional<RunChange> take_changes(Instant now);
+  /// The next take_changes() returns the record, even if nothing has changed in it.
+  void record_again();
 
   /// Handles one event. `now` never goes backwards between calls.
   RendezvousActions step(const RendezvousEvent& event, Instant now);

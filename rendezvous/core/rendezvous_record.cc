@@ -44,6 +44,11 @@ std::optional<RunChange> Rendezvous::take_changes(Instant now) {
   return change;
 }
 
+void Rendezvous::record_again() {
+  recorded_.reset();
+  record_dirty_ = true;
+}
+
 /// The record without last_call_left, which take_changes() adds.
 RunRecord Rendezvous::make_record(const RunSettings& settings) const {
   RunRecord record{.settings = settings,
@@ -171,10 +176,10 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
 void Rendezvous::restore_member(const MemberRecord& record) {
   using Standing = MemberRecord::Standing;
   if (record.standing == Standing::Lost)
-    return lost_.push_back({record.name, record.rank.value_or(0), record.why});
+    return lost_.push_back({record.name, record.rank.value_or(0), record.why, now_});
   if (!record.native) {
     if (record.standing != Standing::Finished)
-      lost_.push_back({record.name, record.rank.value_or(0), kCannotResume});
+      lost_.push_back({record.name, record.rank.value_or(0), kCannotResume, now_});
     return;
   }
   const MemberId id = add_member(record.name, true);

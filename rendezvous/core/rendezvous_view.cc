@@ -165,6 +165,10 @@ std::string Rendezvous::objection_to(const OperatorAsked& asked) const {
   if (restart && phase() != Phase::Running && phase() != Phase::Preparing)
     return "no round runs: its nodes are on their way into one already";
   if (restart && closed_) return "a torchrun node has closed it: there will be no further round";
+  const std::size_t left = members_.size() - counts_.succeeded;
+  if (restart && counts_.succeeded > 0 && left < static_cast<std::size_t>(run().min_nodes))
+    return "the workers of " + std::to_string(counts_.succeeded) +
+           " of its nodes have finished, and without these nodes no round can be complete";
   return {};
 }
 

@@ -215,7 +215,10 @@ void NativeParticipant::handle(const RestartRound& message) {
   record_round(message.round, message.life, message.restart_count);
   exchange_.reset();
   if (phase_ == Phase::Finished) say_finish();
-  if (phase_ != Phase::Finished) end_round(why_restart(message));
+  const bool is_planned = message.cause == RestartCause::NodeLeft ||
+                          message.cause == RestartCause::NodeJoined ||
+                          message.who == operator_name();
+  if (phase_ != Phase::Finished) end_round(why_restart(message), is_planned);
 }
 
 void NativeParticipant::handle(const NotAMember&) {
@@ -255,7 +258,7 @@ bool NativeParticipant::say_finish() {
 }
 
 /// The round is over for this node. What follows depends on the phase.
-void NativeParticipant::end_round(const std::string& why) {
+void NativeParticipant::end_round(const std::string& why, bool is_planned) {
   if (phase_ != Phase::Finished) failure_.clear();
   switch (phase_) {
     case Phase::Joining:
@@ -268,7 +271,7 @@ void NativeParticipant::end_round(const std::string& why) {
       return end({.succeeded = true});
     case Phase::Running:
       phase_ = Phase::Outside;
-      return actions_.push_back(RestartWorkers{why});
+      return actions_.push_back(RestartWorkers{why, is_planned});
     case Phase::Outside:
     case Phase::Over:
       return;

@@ -106,6 +106,7 @@ class NativeParticipant {
   /// The agent must stop the workers. JoinAsked follows.
   struct RestartWorkers {
     std::string why;
+    bool is_planned = false;  // No node has failed or is lost.
   };
   struct EndJob {
     bool succeeded = true;
@@ -204,7 +205,7 @@ class NativeParticipant {
   void record_round(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
   bool say_finish();
-  void end_round(const std::string& why);
+  void end_round(const std::string& why, bool is_planned = false);
   void note_answer();
   void pause_before_next_try();
   void lose_connection(const std::string& why, Instant since);

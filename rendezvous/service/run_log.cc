@@ -57,6 +57,7 @@ void RunService::record(Run& run, RunEvent event, Instant now) {
                                       .rank = failure->rank,
                                       .cause = failure->cause,
                                       .text = failure->text};
+  run.rendezvous->record_again();  // The node may have had no rank: then nothing else has changed.
 }
 
 void RunService::log_begin(Run& run, Instant now) {

@@ -50,14 +50,14 @@ void RunService::recorded(const StateReport& report, Time time) {
   if (report.durable > durable_) unrecorded_since_ = time.now;
   durable_ = std::max(durable_, report.durable);
   if (!report.problem.empty()) return state_fails(report.problem);
-  if (durable_ >= turn_) {
-    unrecorded_since_.reset();
-    if (!std::exchange(state_problem_, {}).empty()) {
-      log(LogLine::Level::Warning,
-          "state_is_recorded_again advice=\"nothing: all runs are recorded as they are now\"");
-      for (const auto& [key, run] : runs_)
-        finish_change(*run, time.now);  // Deserted runs may be forgotten again.
-    }
+  if (durable_ >= turn_) unrecorded_since_.reset();
+  // Later changes are on their way, as always: a busy host always has some.
+  if (durable_ >= problem_turn_ && !std::exchange(state_problem_, {}).empty()) {
+    log(LogLine::Level::Warning,
+        "state_is_recorded_again advice=\"nothing: the storage takes changes again\"");
+    for (const auto& [key, run] : runs_)
+      finish_change(*run, time.now);  // Deserted runs may be forgotten again.
+    join_held_nodes(time);
   }
   held_.release(state_problem_.empty() || options_.shared_state ? durable_ : turn_);
 }
@@ -67,6 +67,7 @@ void RunService::recorded(const StateReport& report, Time time) {
 void RunService::state_fails(const std::string& why) {
   const bool news = state_problem_ != why;
   state_problem_ = why;
+  problem_turn_ = turn_;
   const bool waits = options_.shared_state;
   held_.release(waits ? durable_ : turn_ + 1);
   const char* advice = waits ? "workers go on; no round begins or ends, and new runs are refused, "
@@ -76,6 +77,28 @@ void RunService::state_fails(const std::string& why) {
   if (news)
     log(LogLine::Level::Error,
         "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
+}
+
+/// The storage works again: the nodes that have waited for it join.
+void RunService::join_held_nodes(Time time) {
+  for (auto& [number, held] : std::exchange(held_joins_, {})) {
+    const auto client = clients_.find(number);
+    if (client == clients_.end()) continue;
+    const ConnectionId from{number};
+    guard(*client->second.front().run, time.now,
+          [&, &join = held.join] { on_event(from, client->second.front(), join, time); });
+  }
+}
+
+void RunService::refuse_overdue_joins(Instant now) {
+  std::erase_if(held_joins_, [&](const auto& entry) {
+    const auto& [number, held] = entry;
+    if (now < held.until) return false;
+    const NativeMessage refusal =
+        JoinRefused{ConnectionId{number}, JoinRefused::Why::TimedOut, full()};
+    effects_.emplace_back(SendNative{ConnectionId{number}, refusal});
+    return true;
+  });
 }
 
 /// The answer to a torchrun node that has changed the state waits until the change is durable, as

@@ -136,10 +136,14 @@ bool RunService::return_key_to_store(std::string_view key) {
   return true;
 }
 
-/// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
-/// no nodes for forget_after.
+/// Whether the run id may be used for a new run now.
 bool RunService::reusable(const Run& run, Instant now) const {
-  if (has_one_life() || draining_ || !state_problem_.empty()) return false;
+  return state_problem_.empty() && is_over(run, now);
+}
+
+/// Whether the run is over for all its nodes, or has had no nodes for forget_after.
+bool RunService::is_over(const Run& run, Instant now) const {
+  if (has_one_life() || draining_) return false;
   if (run.rendezvous->is_reusable()) return true;
   return run.deserted && !run.rendezvous->untouched() &&
          now - *run.deserted >= options_.forget_after;
@@ -176,6 +180,8 @@ bool RunService::is_client(ConnectionId client, std::string_view key) const {
 std::optional<Instant> RunService::next_deadline() const {
   std::optional<Instant> next;
   if (!deadlines_.empty()) next = deadlines_.begin()->first;
+  for (const auto& [client, held] : held_joins_)
+    next = std::min(next.value_or(held.until), held.until);
   if (!unrecorded_since_ || !state_problem_.empty()) return next;
   const Instant patient_until = *unrecorded_since_ + options_.state_patience;
   return std::min(next.value_or(patient_until), patient_until);
@@ -217,6 +223,7 @@ void RunService::time_passed(Time time) {
       time.now >= *unrecorded_since_ + options_.state_patience)
     state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
                 " has not answered for " + seconds_text(options_.state_patience));
+  refuse_overdue_joins(time.now);
   std::vector<std::string> due;
   for (const auto& [at, key] : deadlines_) {
     if (at > time.now) break;
@@ -339,7 +346,7 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
 }
 
 /// Whether the join may go to the run's rendezvous. A run whose id may be used again begins again
-/// with this join.
+/// with this join. If no run can begin now, the join waits.
 bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now) {
   Run& run = *client.run;
   // The node may not have read yet that the run is over. Its join must not begin another run.
@@ -352,6 +359,11 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
   // All agents of a run in etcd were stopped, and the next job of that id has other settings.
   const bool is_left = options_.hands_over && run.rendezvous->members() == 0 &&
                        run.rendezvous->has_other_settings(event.run);
+  if (is_new && !is_left && !state_problem_.empty() && is_over(run, now)) {
+    held_joins_.insert_or_assign(from.value, HeldJoin{event, now + event.run.join_timeout});
+    effects_.emplace_back(SendNative{from, NativeWaiting{full()}});
+    return false;
+  }
   if (is_new && (is_left || reusable(run, now))) begin_again(run, now);
   client.generation = run.generation;
   return true;
@@ -360,6 +372,10 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
 void RunService::on_event(ConnectionId from, Client& client, const RendezvousEvent& event,
                           Time time) {
   Run& run = *client.run;
+  if (held_joins_.contains(from.value) && !std::holds_alternative<NodeJoined>(event)) {
+    if (std::holds_alternative<NodeLeft>(event)) held_joins_.erase(from.value);
+    return;  // The node takes no part in the run that is over.
+  }
   if (const auto* join = std::get_if<NodeJoined>(&event)) {
     if (!may_join(from, client, *join, time.now)) return;
     begin_to_wait(run, from, time.now);
@@ -454,6 +470,7 @@ void RunService::gone(ConnectionId client, Time time) {
     return to && to->value == client.value;
   });
   held_.gone(client);
+  held_joins_.erase(client.value);
   end_questions(client);
   const auto found = clients_.find(client.value);
   if (found == clients_.end()) return;

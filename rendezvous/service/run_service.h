@@ -265,6 +265,12 @@ class RunService {
     ReportLimiter reports = {};
   };
 
+  /// A node that asks to join a run id whose run is over, while the state cannot be recorded.
+  struct HeldJoin {
+    NodeJoined join;
+    Instant until;
+  };
+
   Run* find(std::string_view key) const;
   /// Runs that may be forgotten to make room, the longest deserted first.
   using IdleRuns = std::set<std::pair<Instant, std::string>>;
@@ -283,6 +289,7 @@ class RunService {
   bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
+  bool is_over(const Run& run, Instant now) const;
   void begin_again(Run& run, Instant now);
   std::optional<Instant> forget_at(const Run& run) const;
   void forget(Run& run);
@@ -308,6 +315,8 @@ class RunService {
                              const std::string& peer_address);
   void on_event(ConnectionId from, Client& client, const RendezvousEvent& event, Time time);
   bool may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now);
+  void join_held_nodes(Time time);
+  void refuse_overdue_joins(Instant now);
   void apply(Run& run, RendezvousActions actions, Instant now);
   void release_from_exit_barrier(Run& run, ConnectionId client);
   bool was_released_from_exit_barrier(ConnectionId client, const Run& run) const;
@@ -372,7 +381,9 @@ class RunService {
   std::uint64_t durable_ = 0;  // The number up to which changes are durable.
   std::optional<Instant> unrecorded_since_;
   std::string state_problem_;
-  std::deque<EndedRun> history_;  // Oldest first.
+  std::uint64_t problem_turn_ = 0;                // The newest turn when the storage failed last.
+  std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.
+  std::deque<EndedRun> history_;                  // Oldest first.
   std::size_t state_clients_ = 0;
   std::uint64_t rendered_nodes_ = 0;
   RunCounters counters_;

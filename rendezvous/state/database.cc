@@ -4,13 +4,20 @@
 
 #include <utility>
 
+#include "rendezvous/core/from_errno.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 namespace {
 
 DatabaseError error_of(sqlite3* connection) {
-  return {sqlite3_extended_errcode(connection), sqlite3_errmsg(connection)};
+  const int code = sqlite3_extended_errcode(connection);
+  DatabaseError error{code, sqlite3_errmsg(connection)};
+  // SQLite's own text does not say what the system has said: "disk I/O error" for a full disk.
+  const int cause = sqlite3_system_errno(connection);
+  const bool of_the_system = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN;
+  if (of_the_system && cause != 0) error.text += " (" + from_errno(cause).message() + ")";
+  return error;
 }
 
 /// SQLite would create the file with the umask's mode, and gives its other files the mode of this

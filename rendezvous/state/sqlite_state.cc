@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -26,8 +27,8 @@ class SqliteState final : public RunState {
  public:
   SqliteState(StateFile file, std::size_t history)
       : loaded_(file.take_loaded()),
-        file_(std::move(file)),
         history_(history),
+        file_(std::move(file)),
         retry_(loop_),
         work_(asio::make_work_guard(loop_)),
         thread_(thread_without_signals([this] { loop_.run(); })) {}
@@ -52,20 +53,24 @@ class SqliteState final : public RunState {
     });
   }
   void record(StateChanges changes) override {
-    asio::post(loop_, [this, changes = std::move(changes)]() mutable {
-      pending_.merge(std::move(changes), history_);
-      write_soon();
-    });
+    const std::lock_guard lock(mutex_);
+    incoming_.merge(std::move(changes), history_);
+    if (!std::exchange(is_announced_, true)) asio::post(loop_, [this] { write_soon(); });
   }
 
  private:
-  /// Posts the write behind the record() calls that are already queued, so that one commit has all
-  /// of them.
+  /// Posts the write behind what is already queued, so that one commit has more changes.
   void write_soon() {
     if (std::exchange(write_is_due_, true)) return;
     asio::post(loop_, [this] { write(); });
   }
+  void take_incoming() {
+    const std::lock_guard lock(mutex_);
+    if (!incoming_.empty()) pending_.merge(std::exchange(incoming_, {}), history_);
+    is_announced_ = false;
+  }
   void write() {
+    take_incoming();
     const auto done = file_.write(pending_, history_);
     StateReport report{.durable = durable_, .problem = {}};
     if (done) {
@@ -88,9 +93,14 @@ class SqliteState final : public RunState {
   }
 
   StoredState loaded_;  // Used by the caller's thread, in load().
+  const std::size_t history_;
+  // Changes wait here, merged, while the storage thread writes: a write that hangs for hours must
+  // not cost more memory than the state has.
+  std::mutex mutex_;
+  StateChanges incoming_;      // Guarded by mutex_.
+  bool is_announced_ = false;  // Guarded by mutex_: write_soon() is posted.
   // Used by the storage thread only.
   StateFile file_;
-  std::size_t history_;
   StateChanges pending_;
   std::uint64_t durable_ = 0;
   bool write_is_due_ = false;

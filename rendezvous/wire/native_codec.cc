@@ -297,6 +297,7 @@ StoreAddress read_store(Fields store) {
 void read(Fields& fields, NodeResumed& resumed) {
   Fields join = fields.object("join");
   read(join, resumed.join);
+  if (resumed.join.last_round < 0) join.fail("last_round", "no round can be resumed");
   resumed.join.resumes = true;
   resumed.state = fields.one_of<NodeResumed::State>("state", kStates);
   resumed.group_rank = fields.number<int>("group_rank");

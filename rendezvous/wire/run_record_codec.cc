@@ -135,7 +135,8 @@ RecordedFailure recorded_failure(Fields fields) {
   RecordedFailure failure;
   failure.kind = kFailureKinds[fields.one_of<std::size_t>("kind", kinds)];
   failure.at_ms = fields.number<std::int64_t>("at_ms");
-  failure.round = fields.number<std::int64_t>("round");
+  // An earlier muster wrote the -1 of a node that claimed to resume no round.
+  failure.round = std::max<std::int64_t>(fields.number<std::int64_t>("round", -1), 0);
   failure.node = fields.text("node", kMaxRecordedText);
   if (fields.has("rank")) failure.rank = fields.number<int>("rank");
   if (fields.has("cause")) failure.cause = fields.one_of<RestartCause>("cause", causes);

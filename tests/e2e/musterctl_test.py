@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -365,6 +366,27 @@ class Preflight(CtlTest):
                               timeout=PATIENCE_S, check=False, env=self.environment())
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("it is installed with muster", done.stderr)
+
+    def test_a_signal_during_the_check_ends_the_first_process_of_a_container(self):
+        """For the first process of a pid namespace the kernel drops signals with the default action."""
+        own = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        if subprocess.run([*own, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("a pid namespace needs root")
+        place = self.dir / "alone"
+        place.mkdir()
+        shutil.copy(MUSTER, place / "muster")
+        (place / "musterctl").write_text(f"#!/bin/sh\ntouch {self.dir}/checks\nexec sleep 1000\n")
+        (place / "musterctl").chmod(0o755)
+        container = subprocess.Popen(
+            [*own, place / "muster", "--standalone", "--preflight", "--no-python", "touch", self.dir / "trained"],
+            env=self.environment(), stderr=subprocess.PIPE)
+        self.addCleanup(container.stderr.close)
+        self.addCleanup(container.kill)
+        wait_for(lambda: (self.dir / "checks").exists(), "the check")
+        children = pathlib.Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text()
+        os.kill(int(children), signal.SIGTERM)
+        self.assertEqual(container.wait(PATIENCE_S), 128 + signal.SIGTERM)
+        self.assertFalse((self.dir / "trained").exists())
 
 
 class Documents(CtlTest):

@@ -299,6 +299,20 @@ class FullDisk(StateTest):
         self.port = int(self.read("err.musterd1").split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
         self.inside = f"/proc/{self.musterd.pid}/root{self.state}"
 
+    def test_a_start_on_a_full_disk_names_the_cause(self):
+        script = self.script("starts.sh", f"""#!/bin/sh
+mount -t tmpfs -o size=4m x "$1" || exit 77
+timeout 0.5 {MUSTERD} --bind=127.0.0.1 --port=0 --state-dir="$1"
+cat /dev/zero > "$1/fill" 2> /dev/null
+exec {MUSTERD} --bind=127.0.0.1 --port=0 --state-dir="$1"
+""")
+        folder = self.dir / "full"
+        folder.mkdir()
+        done = subprocess.run(["unshare", "-rm", script, folder], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.environment(), check=False)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertRegex(done.stderr, r"cannot be used: .*(No space left on device|is full)")
+
     def test_training_goes_on_new_runs_are_refused_and_it_ends_by_itself(self):
         for tag in "ab":
             self.node(tag, 2, "--max-restarts=3")

@@ -66,6 +66,68 @@ class Finished(NodesTest):
         self.assertIn("before the end of the job was known", self.read("err.b"))
 
 
+# Makes the promise of docs/worker_channel.md, saves at the notice, and ends. SIGTERM kills it.
+SAVES = """#!/usr/bin/env python3
+import json, os, socket
+channel = socket.socket(socket.AF_UNIX)
+channel.connect(os.environ["MUSTER_WORKER_CHANNEL"])
+for line in ({"type": "hello", "local_rank": 0}, {"type": "ends_itself"}):
+    channel.sendall(json.dumps(line).encode() + b"\\n")
+tag = os.environ["NODE_TAG"] + os.environ["TORCHELASTIC_RESTART_COUNT"]
+open("ready." + tag, "w").close()
+if b"preempt" in channel.recv(4096):
+    open("saved." + tag, "w").close()
+"""
+
+
+class Notices(NodesTest):
+    """Workers that have promised to end by themselves save on every node, if no node has failed."""
+
+    def begin(self, *options):
+        worker = self.script("saves.py", SAVES)
+        for tag, guest in (("a", []), ("b", GUEST)):
+            self.node(tag, 2, *options, *guest, command=["--no-python", str(worker)])
+        self.wait_for_files("ready.a0", "ready.b0")
+
+    def wait_for_files(self, *names):
+        wait_for(lambda: all((self.dir / name).exists() for name in names), " and ".join(names))
+
+    def test_one_node_is_stopped_by_a_signal(self):
+        self.begin()
+        self.nodes["b"].terminate()
+        self.wait_for_files("saved.a0", "saved.b0")
+        self.ends(b=1)
+        self.assertIn("it left", self.read("err.a"))
+
+    def test_all_nodes_are_stopped_by_a_signal(self):
+        self.begin()
+        self.nodes["b"].terminate()
+        wait_for(lambda: "it left" in self.read("err.a"), "the restart that is ordered first")
+        self.nodes["a"].terminate()
+        self.ends(a=1, b=1)
+        self.wait_for_files("saved.a0", "saved.b0")
+
+    def test_a_node_is_lost(self):
+        self.begin("--max-restarts=1")
+        self.kill("b")
+        wait_for(lambda: "is gone" in self.read("err.a"), "the loss")
+        self.nodes["a"].terminate()
+        self.ends(a=1)
+        self.assertFalse((self.dir / "saved.a0").exists())
+
+
+class FullLogs(NodesTest):
+    def test_the_other_nodes_learn_that_a_node_has_no_room_for_logs(self):
+        worker = self.script("fills.sh", "#!/bin/sh\n[ $NODE_TAG = a ] || sleep 1000\n"
+                                         "yes | head -c 3000000; sleep 1000\n")
+        for tag, extra in (("a", ["-r3", "--log-dir=logs", "--log-on-full=fail"]), ("b", GUEST)):
+            limit = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh"] if tag == "a" else []
+            self.launchers = {**self.launchers, tag: [*limit, MUSTER]}
+            self.node(tag, 2, *extra, command=["--no-python", str(worker)])
+        self.ends(a=1, b=1)
+        self.assertRegex(self.read("err.b"), "the job has failed: node .*: .*(too large|full|limit)")
+
+
 class Waiting(NodesTest):
     def test_missing_nodes_are_named_and_a_spare_says_that_all_places_are_taken(self):
         self.node("a", 2, "--node-rank=0")

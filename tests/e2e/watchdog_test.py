@@ -92,6 +92,25 @@ print(os.waitpid(child, 0)[1], path)
         self.assertRegex(err, r'timer "step" of process \d+ of local rank 0 \(pid \d+\) ran out')
         self.assertFalse(pipe.exists())
 
+    def test_the_next_attempt_has_a_pipe_if_a_worker_removes_it(self):
+        for lost in ("os.remove(path)", "shutil.rmtree(os.path.dirname(path))"):
+            with self.subTest(lost):
+                body = f'''
+import shutil
+path = os.environ["TORCHELASTIC_TIMER_FILE"]
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    {lost}
+    sys.exit(3)
+ask(0.1, 15, scope='load')
+time.sleep(1000)
+'''
+                _, _, err = self.run_muster("--standalone", "--max-restarts=1", *self.plain(body),
+                                            env=self.ON, expect=1)
+                self.assertRegex(err, "/timers was removed while the job ran: it is made again")
+                self.assertRegex(err, r'timer "load" of local rank 0 \(pid \d+\) ran out')
+                self.assertEqual(self.pipes(), [])
+                self.assertEqual(list((self.dir / "tmp").glob("muster_*")), [])
+
     def test_a_users_file_is_not_replaced_by_the_pipe(self):
         pipe = self.dir / "timers"
         pipe.write_text("precious")

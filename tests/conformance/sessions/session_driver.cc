@@ -99,8 +99,8 @@ RendezvousSession::Handlers Driver::handlers() {
   return {
       .on_round = [](const SessionRound& round) { say(facts_json(round)); },
       .on_restart =
-          [](const std::string& why) {
-            say({{"event", "restart"}, {"why", why}});
+          [](const SessionRestart& restart) {
+            say({{"event", "restart"}, {"why", restart.why}});
           },
       .on_end =
           [](const SessionEnd& end) {

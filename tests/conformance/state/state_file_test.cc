@@ -2,9 +2,14 @@
 
 #include "rendezvous/state/state_file.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <mutex>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -210,6 +215,41 @@ TEST_CASE("sqlite state: a failing disk is reported and tried again, and then ha
     (*state)->record(turn_of(4));  // The destructor writes it.
   }
   CHECK(round_in(folder.dir) == 4);
+}
+
+/// The memory of this process that is in use, in MiB.
+std::int64_t resident_mib() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE) >> 20;
+}
+
+TEST_CASE("sqlite state: changes that come while a write hangs are kept once",
+          "[conformance][state]") {
+  constexpr int kTurns = 600;
+  const TempFolder folder;
+  std::mutex hangs;
+  std::promise<void> has_written;
+  bool is_first = true;
+  std::unique_lock hold(hangs);
+  auto state = open_sqlite_state({.folder = folder.dir, .history = kHistory});
+  REQUIRE(state.has_value());
+  (*state)->listen([&](const StateReport&) {  // On the storage thread, as a write.
+    if (std::exchange(is_first, false)) has_written.set_value();
+    const std::lock_guard wait(hangs);
+  });
+  (*state)->record(turn_of(1));
+  has_written.get_future().wait();
+  const std::int64_t before = resident_mib();
+  for (int i = 2; i <= kTurns; ++i) {
+    StateChanges changes = turn_of(i);
+    changes.runs.at("job").record->restart_what.assign(std::size_t{1} << 20, 'x');
+    (*state)->record(std::move(changes));
+  }
+  CHECK(resident_mib() - before < kTurns * 2 / 3);  // A sanitizer keeps 256 MiB of freed memory.
+  hold.unlock();
+  state->reset();
+  CHECK(round_in(folder.dir) == kTurns);
 }
 
 }  // namespace

@@ -228,6 +228,44 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: no restart beside a process that c
   CHECK_FALSE(finish.reason.empty());
 }
 
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a node that cannot stop its workers for a restart has not succeeded",
+                 "[unit][agent]") {
+  run();
+  happens(RestartOrdered{});
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kBad}));
+  const Finish finish = end(false, {.complete = false});
+  CHECK(finish.why == Finish::Why::WorkerFailed);
+  CHECK_FALSE(finish.reason.empty());
+}
+
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a process that is left behind does not change a success",
+                 "[unit][agent]") {
+  run();
+  happens(WorkerEnded{LocalRank{0}, kGood});
+  happens(WorkerEnded{LocalRank{1}, kGood});
+  const Finish finish = end(true, {.complete = false});
+  CHECK(finish.why == Finish::Why::Succeeded);
+  CHECK(finish.reason.empty());
+}
+
+// --log-on-full=fail
+TEST_CASE_METHOD(SupervisorTest, "supervisor: the other nodes learn why muster stops the job",
+                 "[unit][agent]") {
+  run();
+  only<SignalWorkers>(
+      happens(SignalArrived{.number = kTerm, .is_own = true, .reason = "a.log: no space"}));
+  happens(WorkerEnded{LocalRank{0}, kBad});
+  only<KillEverything>(happens(WorkerEnded{LocalRank{1}, kBad}));
+  const auto report = only<ReportEnd>(happens(EverythingGone{}));
+  CHECK_FALSE(report.succeeded);
+  CHECK(report.reason == "a.log: no space");
+  const JobEnded ended{.succeeded = false, .reason = "a.log: no space"};
+  CHECK(only<Finish>(happens(ended)).why == Finish::Why::Signalled);
+}
+
 TEST_CASE_METHOD(SupervisorTest, "supervisor: a rendezvous that fails ends the job with its reason",
                  "[unit][agent]") {
   const SupervisorActions actions = happens(RendezvousFailed{"timed out"});

@@ -84,6 +84,13 @@ TEST_CASE("timer_fifo: the workers get the path that muster has chosen", "[unit]
   CHECK(fs::is_empty(place.dir));
 }
 
+TEST_CASE("timer_fifo: the path is absolute: a worker may change its directory", "[unit][timer]") {
+  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMP=here"};
+  const auto fifo = TimerFifo::choose(environment);
+  REQUIRE(fifo.has_value());
+  CHECK(fs::path(fifo->path()).parent_path().parent_path() == fs::current_path() / "here");
+}
+
 struct TimerFifoTest {
   testing::TempFolder place;
   std::string path = place.dir / "timers";

@@ -175,6 +175,18 @@ TEST_CASE("native codec: fields of newer versions are optional", "[unit][rendezv
           .has_value());
 }
 
+TEST_CASE("native codec: a node can resume only a round that it was in", "[unit][rendezvous]") {
+  NodeResumed resumed;
+  resumed.join = full_join();
+  resumed.group_world_size = 1;
+  resumed.join.last_round = 0;
+  CHECK(decode_native_request(json_of(NativeRequest(resumed)), {}).has_value());
+  resumed.join.last_round = -1;
+  const auto decoded = decode_native_request(json_of(NativeRequest(resumed)), {});
+  REQUIRE(decoded.has_error());
+  CHECK(decoded.error().field == "join.last_round");
+}
+
 TEST_CASE("native codec: of another protocol version only the versions are read",
           "[unit][rendezvous]") {
   for (const int version : {0, kNativeProtocolVersion + 1}) {

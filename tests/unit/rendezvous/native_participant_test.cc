@@ -176,6 +176,39 @@ TEST_CASE_METHOD(ParticipantTest, "participant: a restart answers a resume, too"
   CHECK(joins[0].last_round == 4);
 }
 
+TEST_CASE_METHOD(ParticipantTest, "participant: a restart is planned if no node has failed",
+                 "[unit][rendezvous]") {
+  const auto is_planned = [this](RestartCause cause, const NodeName& who) {
+    run_round();
+    const auto actions =
+        hear(RestartRound{.round = 4, .cause = cause, .who = who, .what = "why", .life = 7});
+    for (const auto& action : actions)
+      if (const auto* restart = std::get_if<Participant::RestartWorkers>(&action))
+        return restart->is_planned;
+    FAIL("no restart");
+    return false;
+  };
+  const NodeName node{"other", 7, 0};
+  SECTION("a node has left") {
+    CHECK(is_planned(RestartCause::NodeLeft, node));
+  }
+  SECTION("a node joins") {
+    CHECK(is_planned(RestartCause::NodeJoined, node));
+  }
+  SECTION("an operator asks") {
+    CHECK(is_planned(RestartCause::Requested, operator_name()));
+  }
+  SECTION("a node asks") {
+    CHECK_FALSE(is_planned(RestartCause::Requested, node));
+  }
+  SECTION("a node is lost") {
+    CHECK_FALSE(is_planned(RestartCause::NodeLost, node));
+  }
+  SECTION("workers failed") {
+    CHECK_FALSE(is_planned(RestartCause::WorkersFailed, node));
+  }
+}
+
 TEST_CASE_METHOD(ParticipantTest,
                  "participant: a node that joins again says how many restarts there were",
                  "[unit][rendezvous]") {

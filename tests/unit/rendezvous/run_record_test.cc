@@ -99,6 +99,15 @@ TEST_CASE("state changes: later ones replace earlier ones", "[unit][rendezvous]"
   CHECK(all.runs.at("job").members.empty());
 }
 
+TEST_CASE("recording: a first failure of no round, from an earlier muster, is read back",
+          "[unit][rendezvous]") {
+  RunRecord record;
+  record.first_failure = RecordedFailure{.round = -1, .node = "a"};
+  const auto read = decode_run_record(encode(record));
+  REQUIRE(read.has_value());
+  CHECK(read->first_failure->round == 0);
+}
+
 TEST_CASE("recording: fields that an older muster lacks are read back, and wrong ones are refused",
           "[unit][rendezvous]") {
   RunRecord record;

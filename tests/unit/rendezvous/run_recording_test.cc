@@ -186,6 +186,35 @@ TEST_CASE_METHOD(RecordingTest, "recording: the first failure is known after two
   }
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: a first failure of a node without a rank is known, too",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  spare_joins(3);
+  end_turn();
+  service->gone({3}, at());
+  service->time_passed(at(2s));
+  end_turn();
+  const auto before = service->view_run("job", {}, at())->summary.first_failure;
+  REQUIRE(before);
+  begin_recorded();
+  const auto after = service->view_run("job", {}, at())->summary.first_failure;
+  REQUIRE(after);
+  CHECK(after->node == before->node);
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a node was not lost before the host was started",
+                 "[unit][rendezvous]") {
+  at(24h);
+  two_recorded();
+  tell(2, NodeLeft{});
+  end_turn();
+  begin_recorded();
+  const auto view = service->view_run("job", {}, at(2s));
+  REQUIRE(view->missing.size() > 0);
+  for (const MissingNode& node : view->missing)
+    CHECK(node.since.value_or(0s) <= 2s);
+}
+
 TEST_CASE_METHOD(RecordingTest,
                  "recording: kept-out nodes and strikes are durable before the operator's answer",
                  "[unit][rendezvous]") {
@@ -357,47 +386,6 @@ TEST_CASE_METHOD(RecordingTest, "recording: a last call goes on where it was",
   tell(2, KeptAlive{});
   service->time_passed(at(1s));
   CHECK(service->rendezvous("job")->phase() == Rendezvous::Phase::Preparing);
-}
-
-// --- a disk that fails ---------------------------------------------------------------------------
-
-TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on, and no new run begins",
-                 "[unit][rendezvous]") {
-  two_recorded();
-  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
-  REQUIRE(turn_ends());
-  service->recorded({.durable = 0, .problem = "disk is full"}, at());
-  CHECK(messages<RestartRound>().size() == 2);
-  CHECK(service->state_problem() == "disk is full");
-  CHECK_THAT(notes, Catch::Contains("state_not_recorded reason=\"disk is full\""));
-  const auto refused = tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true});
-  CHECK_THAT(refused.close, Catch::Contains("cannot be recorded: disk is full"));
-  hello_resumes(4);  // A node of an existing run is still accepted.
-  tell(2, RestartRequested{{}, "why not", 0});
-  turn_ends();
-  commit();
-  CHECK(service->state_problem().empty());
-  take();
-  CHECK_THAT(notes, Catch::Contains("state_is_recorded_again"));
-  CHECK(tell(3, NativeHello{kNativeProtocolVersion, "9.9", "new", true}).close.empty());
-}
-
-TEST_CASE_METHOD(RecordingTest, "recording: a disk that hangs delays the nodes for 5 s only",
-                 "[unit][rendezvous]") {
-  two_recorded();
-  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
-  REQUIRE(turn_ends());
-  REQUIRE(service->next_deadline().has_value());
-  CHECK(*service->next_deadline() <= now + 5s);
-  now += 4s;
-  for (const std::uint32_t client : {1, 2})
-    tell(client, KeptAlive{});
-  CHECK(take().empty());
-  service->time_passed(at(1s));
-  CHECK(messages<RestartRound>().size() == 2);
-  CHECK_THAT(service->state_problem(), Catch::Contains("has not answered for 5 s"));
-  commit();
-  CHECK(service->state_problem().empty());
 }
 
 // --- torchrun nodes ------------------------------------------------------------------------------

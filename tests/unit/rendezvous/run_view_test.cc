@@ -220,6 +220,16 @@ TEST_CASE_METHOD(RunViewTest,
   CHECK_THAT(notes, Catch::Contains("cause=requested who=operator what=\"musterctl restart\""));
 }
 
+TEST_CASE_METHOD(RunViewTest, "runs: no operator restarts a round that no other round could follow",
+                 "[unit][rendezvous]") {
+  two_in_a_round();
+  tell(1, NodeFinished{{}, 0, true, ""});
+  CHECK_THAT(*service->operate("job", OperatorAsked::What::Restart, at()),
+             Catch::Contains("the workers of 1 of its nodes have finished"));
+  CHECK(messages<RestartRound>().empty());
+  CHECK_FALSE(service->rendezvous("job")->outcome());
+}
+
 TEST_CASE_METHOD(RunViewTest, "runs: an operator stops a run for everybody, once",
                  "[unit][rendezvous]") {
   using What = OperatorAsked::What;
