@@ -201,7 +201,7 @@ void end_by_signal(int number) {
   ::_exit(128 + number);
 }
 
-/// For the signals that end a launcher. Other actions than `from` stay as they are.
+/// Sets the action `to` for each signal that ends a launcher and whose action is `from`.
 void replace_actions(void (*from)(int), void (*to)(int)) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
     struct sigaction action {};
@@ -229,8 +229,8 @@ int run(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
-  // The kernel drops a signal with the default action that is for the first process of a container.
-  // The front handles signals later; before that, --preflight and storage may take long.
+  // In the first process of a container (pid 1) the kernel drops a signal whose action is the
+  // default one. Until the front handles signals, --preflight and slow storage may take long.
   if (::getpid() == 1) replace_actions(SIG_DFL, end_by_signal);
   Checked<LaunchPlan> plan =
       plan_launch(flags, environment, in_time(node_facts(environment, argv0)));

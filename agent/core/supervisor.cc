@@ -174,7 +174,9 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
   if (state_ != State::Killing) return {};
   if (next_ == Next::Finish || !event.complete) {
     if (next_ == Next::Restart) {
-      // The workers were stopped for another node's sake. They have not succeeded.
+      next_ = Next::Finish;
+      // The workers were stopped for a restart. If no worker has failed, the node has not succeeded
+      // either.
       if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::WorkerFailed;
       if (outcome_.reason.empty())
         outcome_.reason = "a process could not be killed: a restart beside it would not be safe";
@@ -196,8 +198,8 @@ SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
   if (!decided || next_ == Next::Restart || state_ == State::Joining) {
     outcome_.why = Finish::Why::Signalled;
     outcome_.signal = event.number;
-    // A signal ends this node alone. What muster cannot go on with ends the job, as a failure that
-    // report_end() reports.
+    // A signal from outside ends this node alone. A stop of muster's own ends the job: report_end()
+    // reports a failure to the other nodes.
     if (event.is_own && state_ != State::Joining) {
       outcome_.reason = event.reason;
     } else {

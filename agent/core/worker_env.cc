@@ -100,8 +100,8 @@ Variables own_variables(const Variables& before, const AgentOptions& options,
     ours.emplace_back(kVisibleDevices,
                       visible_device(find(before, kVisibleDevices), worker.local_rank));
   std::string outer = outer_jobs(before, worker.job_token);
-  // Not torchrun's. Lightning and others need it. A number that the user or the scheduler has set
-  // stays; one of a muster around this one is another job's.
+  // NODE_RANK is not torchrun's; Lightning and others need it. A value that the user or the
+  // scheduler has set stays. A value of a muster around this one belongs to another job.
   if (!outer.empty() || !find(before, "NODE_RANK"))
     ours.emplace_back("NODE_RANK", std::to_string(round.group_rank.value));
   if (!outer.empty()) ours.emplace_back(kOuterJobs, std::move(outer));

@@ -265,7 +265,6 @@ class Agent {
         .on_end =
             [this](const auto& end) {
               const std::string node = end.failed_node.empty() ? "" : end.failed_node + ": ";
-              if (!end.succeeded && node.empty()) stop_.notify_workers(supervisor_.state());
               feed(JobEnded{end.succeeded, node + end.why});
             },
         .on_failed =
@@ -347,9 +346,9 @@ class Agent {
     last_attempt_ = round_.restart_count;
     group_.prepare(round_, run_files_, dest == nullptr ? std::nullopt : std::optional(*dest), work_,
                    [this, attempt = attempt_](const auto& problem) {
+                     if (run_files_.take_restored() && !ended_) adopt_run_files();
                      if (!start_pending_ || attempt != attempt_) return;
                      if (problem) return fail_starts(problem->reason);
-                     if (run_files_.take_restored()) adopt_run_files();
                      send_starts();
                    });
   }

@@ -138,8 +138,9 @@ FileTimer::FileTimer(asio::io_context& io, WorkerTable& workers, const TimerFifo
 }
 
 void FileTimer::read_pipe(const TimerFifo& fifo) {
-  pipe_.release();  // Ends the wait.
+  pipe_.release();
   pipe_.assign(fifo.fd());
+  ++pipes_;  // A handler of the old wait may be queued already.
   wait_to_read();
 }
 
@@ -165,11 +166,12 @@ void FileTimer::attempt_begins() {
 // Handles one piece of the pipe, so that other events have their turn while workers flood the pipe.
 // If there is more in the pipe, the next wait ends at once.
 void FileTimer::wait_to_read() {
-  pipe_.async_wait(asio::posix::descriptor_base::wait_read, [this](boost::system::error_code ec) {
-    if (ec || !handle_piece()) return;
-    arm();
-    wait_to_read();
-  });
+  pipe_.async_wait(asio::posix::descriptor_base::wait_read,
+                   [this, pipe = pipes_](boost::system::error_code ec) {
+                     if (ec || pipe != pipes_ || !handle_piece()) return;
+                     arm();
+                     wait_to_read();
+                   });
 }
 
 std::optional<std::size_t> FileTimer::read_piece() {

@@ -36,8 +36,8 @@ class TimerFifo {
   static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
 
   /// Creates the folder if choose() chose it, and the pipe. Replaces an old pipe at this path; any
-  /// other file stays, and is an error. May be called again if the pipe is lost: the lost pipe's
-  /// descriptor stays open until the next call, for those who still read it.
+  /// other file stays, and is an error. If the pipe is lost, create() makes a new one. The
+  /// descriptor of the lost pipe stays open until the next call, because the reader still uses it.
   boost::system::error_code create();
   /// Whether nothing is at the path any more.
   bool is_lost() const;
@@ -110,6 +110,7 @@ class FileTimer : public WorkerObserver {
 
   const WorkerTable& workers_;
   boost::asio::posix::stream_descriptor pipe_;
+  int pipes_ = 0;  // Counts read_pipe().
   boost::asio::steady_timer timer_;
   std::optional<Instant> armed_;
   OnExpired on_expired_;

@@ -47,12 +47,8 @@ void WorkerStop::on_signal(int number, Supervisor::State before, std::optional<I
 
 void WorkerStop::on_restart(const std::string& why, bool is_planned, Supervisor::State before) {
   spdlog::warn("stopping the workers to meet the other nodes again: {}", why);
-  if (is_planned) notify_workers(before);
-}
-
-void WorkerStop::notify_workers(Supervisor::State before) {
   const bool run = before == Supervisor::State::Starting || before == Supervisor::State::Running;
-  if (run && channel_ != nullptr)
+  if (is_planned && run && channel_ != nullptr)
     channel_->preempt(Preemption::deadline_of_notice(now(), options_.shutdown_timeout));
 }
 

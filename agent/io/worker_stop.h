@@ -29,9 +29,6 @@ class WorkerStop {
   void on_signal(int number, Supervisor::State before, std::optional<Instant> kill_at);
   /// The round is over. Logs why, and notifies the workers if it is planned: no node has failed.
   void on_restart(const std::string& why, bool is_planned, Supervisor::State before);
-  /// The workers, if there are any, are about to be stopped, although no node has failed and no
-  /// signal has come: notifies them.
-  void notify_workers(Supervisor::State before);
   /// The shim has signalled a worker: logs it in torchrun's words.
   void on_signalled(const ShimReport& report);
 

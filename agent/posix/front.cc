@@ -99,7 +99,10 @@ class Front {
     }
     const Outcome& outcome = received->message;
     if (outcome.files_removed == 0) setup_.remove_files();
-    if (outcome.exit_signal != 0) die_of(outcome.exit_signal);
+    const int signal = outcome.exit_signal;
+    const bool stops = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+    if (stops) return 128 + signal;  // By default these stop a process, and do not end it.
+    if (signal != 0) die_of(signal);
     return outcome.exit_code;
   }
 

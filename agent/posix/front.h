@@ -38,7 +38,7 @@ struct FrontSetup {
   pid_t shim = -1;
   int socket = -1;         // To the shim.
   sigset_t watched{};      // The signals that the front reads. Blocked; SIGCHLD is one of them.
-  bool stops = false;      // SIGTSTP (ctrl-Z) stops the job. False: it is a signal as any other.
+  bool stops = false;      // SIGTSTP (ctrl-Z) stops the job. False: it is a signal like any other.
   std::set<pid_t> spared;  // Children that are older than muster: `helper & exec muster`.
   /// Removes the files that a dead agent has left. Has a limit.
   std::function<void()> remove_files;

@@ -40,8 +40,8 @@ struct SessionEnd {
 
 struct SessionRestart {
   std::string why;  // A sentence for people.
-  /// No node has failed or is lost: one has left or wants to join, or an operator restarts the run.
-  /// So the workers of all nodes still run, and can save together.
+  /// A node has left or wants to join, or an operator restarts the run. No failure has caused it,
+  /// so the workers may still save.
   bool is_planned = false;
 };
 

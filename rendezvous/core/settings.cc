@@ -14,7 +14,7 @@ using Conf = std::map<std::string, std::string>;
 template <typename T>
 using OrReason = boost::system::result<T, std::string>;
 
-// 146 years: longer timeouts are as long as that.
+// 146 years. A longer timeout is cut to this.
 constexpr std::int64_t kMaxSeconds = std::numeric_limits<std::int64_t>::max() / 2'000'000'000;
 
 std::optional<bool> python_bool(std::string_view raw) {

@@ -1,4 +1,5 @@
-// Where temporary files go: the order of Python's tempfile, which torchrun uses.
+// Where temporary files go: the order of Python's tempfile, which torchrun uses. Python also tries
+// /usr/tmp and the working directory; muster does not.
 #pragma once
 
 #include <string>

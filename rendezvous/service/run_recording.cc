@@ -1,10 +1,12 @@
 // RunService: records the runs, and holds back effects until the changes are durable.
 //
 // An effect leaves when the changes before it are durable. If the storage fails, training goes on:
-// effects leave at once, and no new run begins until everything is durable again.
+// effects leave at once, and no new run begins until the changes are durable that existed when the
+// storage failed last.
 
 #include <algorithm>
 
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -72,34 +74,71 @@ void RunService::state_fails(const std::string& why) {
   held_.release(waits ? durable_ : turn_ + 1);
   const char* advice = waits ? "workers go on; no round begins or ends, and new runs are refused, "
                                "until etcd takes writes again: this ends by itself"
-                             : "runs go on, new ones are refused; free space in the state "
-                               "directory, or repair its disk: this ends by itself";
+                             : "runs go on; new run ids are refused, and jobs that use the id of "
+                               "an ended run wait; free space in the state directory, or repair "
+                               "its disk: this ends by itself";
   if (news)
     log(LogLine::Level::Error,
         "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
 }
 
-/// The storage works again: the nodes that have waited for it join.
-void RunService::join_held_nodes(Time time) {
-  for (auto& [number, held] : std::exchange(held_joins_, {})) {
-    const auto client = clients_.find(number);
-    if (client == clients_.end()) continue;
-    const ConnectionId from{number};
-    guard(*client->second.front().run, time.now,
-          [&, &join = held.join] { on_event(from, client->second.front(), join, time); });
+// --- joins that wait for the storage -------------------------------------------------------------
+
+/// Whether the join may go to the run's rendezvous. A run whose id may be used again begins again
+/// with this join. If no run can begin now, the join waits.
+bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now) {
+  Run& run = *client.run;
+  // The node may not have read yet that the run is over. Its join must not begin another run.
+  if (client.ended) {
+    const NativeMessage refusal = JoinRefused{from, JoinRefused::Why::Closed, "the run is over"};
+    effects_.emplace_back(SendNative{from, refusal});
+    return false;
   }
+  const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
+  // All agents of a run in etcd were stopped, and the next job of that id has other settings.
+  const bool is_left = options_.hands_over && run.rendezvous->members() == 0 &&
+                       run.rendezvous->has_other_settings(event.run);
+  if (is_new && !is_left && must_hold(run)) return hold_join(from, event, now), false;
+  if (is_new && (is_left || reusable(run, now))) begin_again(run, now);
+  client.generation = run.generation;
+  return true;
 }
 
+/// Whether a node that asks for the next run of this id must wait: no run begins while the state
+/// cannot be recorded.
+bool RunService::must_hold(const Run& run) const {
+  return !state_problem_.empty() && !has_one_life() && !draining_ && run.rendezvous->is_reusable();
+}
+
+void RunService::hold_join(ConnectionId from, const NodeJoined& join, Instant now) {
+  const HeldJoin held{join, later(now, join.run.join_timeout)};
+  if (held_joins_.empty()) refuse_joins_at_ = held.until;
+  refuse_joins_at_ = std::min(refuse_joins_at_, held.until);
+  held_joins_.insert_or_assign(from.value, held);
+}
+
+/// Not with a shared state: while it fails, nothing is sent, and a refusal would leave when the
+/// node can join.
 void RunService::refuse_overdue_joins(Instant now) {
+  if (options_.shared_state || held_joins_.empty() || now < refuse_joins_at_) return;
+  refuse_joins_at_ = later(now, kLongestWait);
   std::erase_if(held_joins_, [&](const auto& entry) {
     const auto& [number, held] = entry;
-    if (now < held.until) return false;
+    if (now < held.until) {
+      refuse_joins_at_ = std::min(refuse_joins_at_, held.until);
+      return false;
+    }
+    const std::string text =
+        "no run could begin within " + seconds_text(held.join.run.join_timeout) +
+        " (--rdzv-conf join_timeout): the state of runs cannot be recorded: " + state_problem_;
     const NativeMessage refusal =
-        JoinRefused{ConnectionId{number}, JoinRefused::Why::TimedOut, full()};
+        JoinRefused{ConnectionId{number}, JoinRefused::Why::TimedOut, text};
     effects_.emplace_back(SendNative{ConnectionId{number}, refusal});
     return true;
   });
 }
+
+// --- torchrun nodes ------------------------------------------------------------------------------
 
 /// The answer to a torchrun node that has changed the state waits until the change is durable, as
 /// messages do.

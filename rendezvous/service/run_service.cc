@@ -136,14 +136,10 @@ bool RunService::return_key_to_store(std::string_view key) {
   return true;
 }
 
-/// Whether the run id may be used for a new run now.
+/// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
+/// no nodes for forget_after.
 bool RunService::reusable(const Run& run, Instant now) const {
-  return state_problem_.empty() && is_over(run, now);
-}
-
-/// Whether the run is over for all its nodes, or has had no nodes for forget_after.
-bool RunService::is_over(const Run& run, Instant now) const {
-  if (has_one_life() || draining_) return false;
+  if (has_one_life() || draining_ || !state_problem_.empty()) return false;
   if (run.rendezvous->is_reusable()) return true;
   return run.deserted && !run.rendezvous->untouched() &&
          now - *run.deserted >= options_.forget_after;
@@ -180,8 +176,8 @@ bool RunService::is_client(ConnectionId client, std::string_view key) const {
 std::optional<Instant> RunService::next_deadline() const {
   std::optional<Instant> next;
   if (!deadlines_.empty()) next = deadlines_.begin()->first;
-  for (const auto& [client, held] : held_joins_)
-    next = std::min(next.value_or(held.until), held.until);
+  if (!held_joins_.empty() && !options_.shared_state)
+    next = std::min(next.value_or(refuse_joins_at_), refuse_joins_at_);
   if (!unrecorded_since_ || !state_problem_.empty()) return next;
   const Instant patient_until = *unrecorded_since_ + options_.state_patience;
   return std::min(next.value_or(patient_until), patient_until);
@@ -302,6 +298,10 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
           guard(*client.run, time.now, [&] { on_event(from, client, event, time); });
       },
       *request);
+  if (std::holds_alternative<NodeJoined>(*request) && held_joins_.contains(from.value))
+    return {NativeWaiting{"the rendezvous cannot record its state (" + state_problem_ +
+                          "); this node joins when it can"},
+            {}};
   if (client.resumes && std::holds_alternative<KeptAlive>(*request)) return {NativeAlive{}, {}};
   return {};
 }
@@ -345,36 +345,12 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
   return {welcome, {}};
 }
 
-/// Whether the join may go to the run's rendezvous. A run whose id may be used again begins again
-/// with this join. If no run can begin now, the join waits.
-bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now) {
-  Run& run = *client.run;
-  // The node may not have read yet that the run is over. Its join must not begin another run.
-  if (client.ended) {
-    const NativeMessage refusal = JoinRefused{from, JoinRefused::Why::Closed, "the run is over"};
-    effects_.emplace_back(SendNative{from, refusal});
-    return false;
-  }
-  const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
-  // All agents of a run in etcd were stopped, and the next job of that id has other settings.
-  const bool is_left = options_.hands_over && run.rendezvous->members() == 0 &&
-                       run.rendezvous->has_other_settings(event.run);
-  if (is_new && !is_left && !state_problem_.empty() && is_over(run, now)) {
-    held_joins_.insert_or_assign(from.value, HeldJoin{event, now + event.run.join_timeout});
-    effects_.emplace_back(SendNative{from, NativeWaiting{full()}});
-    return false;
-  }
-  if (is_new && (is_left || reusable(run, now))) begin_again(run, now);
-  client.generation = run.generation;
-  return true;
-}
-
 void RunService::on_event(ConnectionId from, Client& client, const RendezvousEvent& event,
                           Time time) {
   Run& run = *client.run;
-  if (held_joins_.contains(from.value) && !std::holds_alternative<NodeJoined>(event)) {
-    if (std::holds_alternative<NodeLeft>(event)) held_joins_.erase(from.value);
-    return;  // The node takes no part in the run that is over.
+  if (const auto held = held_joins_.find(from.value); held != held_joins_.end()) {
+    if (std::holds_alternative<KeptAlive>(event)) return;  // receive() answers.
+    held_joins_.erase(held);
   }
   if (const auto* join = std::get_if<NodeJoined>(&event)) {
     if (!may_join(from, client, *join, time.now)) return;
@@ -398,6 +374,17 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
   apply(run, std::move(actions), time.now);
   run.notify_pending = run.notify_pending || !std::holds_alternative<KeptAlive>(event);
   finish_change(run, time.now);
+}
+
+/// The storage works again: the nodes that have waited for it join.
+void RunService::join_held_nodes(Time time) {
+  for (auto& [number, held] : std::exchange(held_joins_, {})) {
+    const auto client = clients_.find(number);
+    if (client == clients_.end()) continue;
+    const ConnectionId from{number};
+    guard(*client->second.front().run, time.now,
+          [&, &join = held.join] { on_event(from, client->second.front(), join, time); });
+  }
 }
 
 void RunService::apply(Run& run, RendezvousActions actions, Instant now) {

@@ -154,7 +154,7 @@ class RunService {
   /// The changes to record since the last call. Empty if there are none.
   std::optional<StateChanges> take_changes(Time time);
   /// Says which changes are durable. With a problem, effects no longer wait (unless the state is
-  /// shared), and no run begins, until everything is durable.
+  /// shared), and no run begins, until the changes are durable that exist now.
   void recorded(const StateReport& report, Time time);
   /// Why changes are not durable. Empty: no problem.
   const std::string& state_problem() const { return state_problem_; }
@@ -289,7 +289,6 @@ class RunService {
   bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
-  bool is_over(const Run& run, Instant now) const;
   void begin_again(Run& run, Instant now);
   std::optional<Instant> forget_at(const Run& run) const;
   void forget(Run& run);
@@ -315,6 +314,8 @@ class RunService {
                              const std::string& peer_address);
   void on_event(ConnectionId from, Client& client, const RendezvousEvent& event, Time time);
   bool may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now);
+  bool must_hold(const Run& run) const;
+  void hold_join(ConnectionId from, const NodeJoined& join, Instant now);
   void join_held_nodes(Time time);
   void refuse_overdue_joins(Instant now);
   void apply(Run& run, RendezvousActions actions, Instant now);
@@ -383,7 +384,8 @@ class RunService {
   std::string state_problem_;
   std::uint64_t problem_turn_ = 0;                // The newest turn when the storage failed last.
   std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.
-  std::deque<EndedRun> history_;                  // Oldest first.
+  Instant refuse_joins_at_{};     // At or before the earliest `until` of held_joins_.
+  std::deque<EndedRun> history_;  // Oldest first.
   std::size_t state_clients_ = 0;
   std::uint64_t rendered_nodes_ = 0;
   RunCounters counters_;

@@ -83,8 +83,8 @@ class RunState {
   /// `on_report` is called for each report, on any thread, until this object is destroyed or
   /// listen() is called with an empty function.
   virtual void listen(std::function<void(const StateReport&)> on_report) = 0;
-  /// Never blocks. Changes become durable in the order of their numbers, several in one write if
-  /// that is faster.
+  /// Does not wait for the storage. Changes become durable in the order of their numbers, several
+  /// in one write if that is faster.
   virtual void record(StateChanges changes) = 0;
   /// Whether another process may take over this state. Then nothing is acknowledged before it is
   /// durable, however long that takes, because the other process would not know it.

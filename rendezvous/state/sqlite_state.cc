@@ -65,12 +65,20 @@ class SqliteState final : public RunState {
     asio::post(loop_, [this] { write(); });
   }
   void take_incoming() {
-    const std::lock_guard lock(mutex_);
-    if (!incoming_.empty()) pending_.merge(std::exchange(incoming_, {}), history_);
-    is_announced_ = false;
+    StateChanges incoming;
+    {
+      const std::lock_guard lock(mutex_);
+      incoming = std::exchange(incoming_, {});
+      is_announced_ = false;
+    }
+    if (!incoming.empty()) pending_.merge(std::move(incoming), history_);
   }
   void write() {
     take_incoming();
+    if (pending_.empty()) {  // An earlier write has had them.
+      write_is_due_ = false;
+      return;
+    }
     const auto done = file_.write(pending_, history_);
     StateReport report{.durable = durable_, .problem = {}};
     if (done) {

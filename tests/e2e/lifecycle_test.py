@@ -348,7 +348,7 @@ while True:
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.read("caught"), "usr1\n")
 
-    def test_sigtstp_is_a_signal_as_any_other_if_it_is_to_be_handled(self):
+    def test_sigtstp_is_a_signal_like_any_other_if_it_is_to_be_handled(self):
         script = self.script("wait.sh", "#!/bin/sh\ntrap 'echo tstp > caught; exit 0' TSTP\n"
                                         "echo x >> ready\nwhile :; do sleep 1000 & wait $!; done\n")
         process = self.start("--standalone", "--signals-to-handle=SIGTERM,SIGTSTP", "--no-python", script)
@@ -356,6 +356,13 @@ while True:
         process.send_signal(signal.SIGTSTP)
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.read("caught"), "tstp\n")
+
+    def test_sigtstp_that_is_to_be_handled_ends_muster_before_it_has_workers(self):
+        process = self.start("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+                             "--signals-to-handle=SIGTERM,SIGTSTP", "--no-python", "true", env={"LOGLEVEL": "INFO"})
+        wait_for(lambda: "Rendezvous'ing worker group" in self.read("err"), "the rendezvous")
+        process.send_signal(signal.SIGTSTP)
+        self.assertEqual(process.wait(60), 128 + signal.SIGTSTP)
 
     def test_a_sigint_that_is_not_to_be_handled_stops_the_workers_first(self):
         script = self.script("save.sh", "#!/bin/sh\ntrap 'sleep 1; echo saved > caught; exit 0' TERM\n"

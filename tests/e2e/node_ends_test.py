@@ -68,15 +68,18 @@ class Finished(NodesTest):
 
 # Makes the promise of docs/worker_channel.md, saves at the notice, and ends. SIGTERM kills it.
 SAVES = """#!/usr/bin/env python3
-import json, os, socket
+import json, os, socket, time
 channel = socket.socket(socket.AF_UNIX)
 channel.connect(os.environ["MUSTER_WORKER_CHANNEL"])
 for line in ({"type": "hello", "local_rank": 0}, {"type": "ends_itself"}):
     channel.sendall(json.dumps(line).encode() + b"\\n")
 tag = os.environ["NODE_TAG"] + os.environ["TORCHELASTIC_RESTART_COUNT"]
-open("ready." + tag, "w").close()
+with open("ready.new." + tag, "w") as ready:
+    ready.write(str(os.getpid()))
+os.rename("ready.new." + tag, "ready." + tag)
 if b"preempt" in channel.recv(4096):
     open("saved." + tag, "w").close()
+while os.path.exists("waits." + tag): time.sleep(0.01)
 """
 
 
@@ -100,17 +103,19 @@ class Notices(NodesTest):
         self.assertIn("it left", self.read("err.a"))
 
     def test_all_nodes_are_stopped_by_a_signal(self):
+        (self.dir / "waits.a0").touch()
         self.begin()
         self.nodes["b"].terminate()
-        wait_for(lambda: "it left" in self.read("err.a"), "the restart that is ordered first")
-        self.nodes["a"].terminate()
-        self.ends(a=1, b=1)
         self.wait_for_files("saved.a0", "saved.b0")
+        self.nodes["a"].terminate()
+        wait_for(lambda: "Received 15 death signal" in self.read("err.a"), "the signal")
+        (self.dir / "waits.a0").unlink()
+        self.ends(a=1, b=1)
 
     def test_a_node_is_lost(self):
         self.begin("--max-restarts=1")
         self.kill("b")
-        wait_for(lambda: "is gone" in self.read("err.a"), "the loss")
+        wait_for(lambda: not os.path.exists("/proc/" + self.read("ready.a0")), "the end of the worker")
         self.nodes["a"].terminate()
         self.ends(a=1)
         self.assertFalse((self.dir / "saved.a0").exists())

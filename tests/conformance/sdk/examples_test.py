@@ -94,9 +94,11 @@ def words(program):
 @again_without_a_port
 def agents(launcher, processes, flags_of, *command):
     """Runs a job of two agents with `processes` workers each. Returns its sorted lines."""
+    # muster sets NODE_RANK to the node's number if it is not set; torchrun never sets it.
+    numbers = [{"NODE_RANK": str(node)} if launcher == "torchrun" else {} for node in range(2)]
     with concurrent.futures.ThreadPoolExecutor(2) as nodes:
         running = [nodes.submit(run, LAUNCHERS[launcher], "--nnodes=2", f"--nproc-per-node={processes}",
-                                *flags_of(node), *command, NODE_RANK=str(node)) for node in range(2)]
+                                *flags_of(node), *command, **numbers[node]) for node in range(2)]
     # A node whose own worker was only stopped does not know the cause. So the words of both are shown.
     failures = [str(node.exception()) for node in running if node.exception()]
     if failures:
@@ -170,7 +172,6 @@ class Examples(unittest.TestCase):
                                  [True, True])
                 text = "\n".join(lines[0])
                 self.assertIn("'GROUP_RANK': '1', 'LOCAL_RANK': '1'", text)
-                # muster sets NODE_RANK to the node's number; torchrun does not change the variable.
                 for line in lines[0]:
                     self.assertRegex(line, r"devices|'GROUP_RANK': '(.)'.*'NODE_RANK': '\1'")
 

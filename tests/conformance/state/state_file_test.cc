@@ -227,28 +227,29 @@ std::int64_t resident_mib() {
 TEST_CASE("sqlite state: changes that come while a write hangs are kept once",
           "[conformance][state]") {
   constexpr int kTurns = 600;
+  FaultyFiles::install().heal();
   const TempFolder folder;
-  std::mutex hangs;
-  std::promise<void> has_written;
-  bool is_first = true;
-  std::unique_lock hold(hangs);
-  auto state = open_sqlite_state({.folder = folder.dir, .history = kHistory});
-  REQUIRE(state.has_value());
-  (*state)->listen([&](const StateReport&) {  // On the storage thread, as a write.
-    if (std::exchange(is_first, false)) has_written.set_value();
-    const std::lock_guard wait(hangs);
-  });
-  (*state)->record(turn_of(1));
-  has_written.get_future().wait();
-  const std::int64_t before = resident_mib();
-  for (int i = 2; i <= kTurns; ++i) {
-    StateChanges changes = turn_of(i);
-    changes.runs.at("job").record->restart_what.assign(std::size_t{1} << 20, 'x');
-    (*state)->record(std::move(changes));
+  std::promise<void> begun;
+  std::promise<void> goes_on;
+  {
+    auto state = open_sqlite_state({.folder = folder.dir, .history = kHistory});
+    REQUIRE(state.has_value());
+    (*state)->listen([&, is_first = true](const StateReport&) mutable {  // As a write that hangs.
+      if (!std::exchange(is_first, false)) return;
+      begun.set_value();
+      goes_on.get_future().wait_for(60s);
+    });
+    (*state)->record(turn_of(1));
+    REQUIRE(begun.get_future().wait_for(30s) == std::future_status::ready);
+    const std::int64_t before = resident_mib();
+    for (int i = 2; i <= kTurns; ++i) {
+      StateChanges changes = turn_of(i);
+      changes.runs.at("job").record->restart_what.assign(std::size_t{1} << 20, 'x');
+      (*state)->record(std::move(changes));
+    }
+    CHECK(resident_mib() - before < kTurns * 2 / 3);  // A sanitizer keeps 256 MiB of freed memory.
+    goes_on.set_value();
   }
-  CHECK(resident_mib() - before < kTurns * 2 / 3);  // A sanitizer keeps 256 MiB of freed memory.
-  hold.unlock();
-  state->reset();
   CHECK(round_in(folder.dir) == kTurns);
 }
 

@@ -59,8 +59,8 @@ TEST_CASE_METHOD(RecordingTest,
   agents = "of the next job";
   for (const std::uint32_t client : {3, 4}) {
     hello_resumes(client);
-    tell(client, joining(client));
-    CHECK_THAT(messages<NativeWaiting>().at(client).text, Catch::Contains("disk is full"));
+    const auto waits = tell(client, joining(client));
+    CHECK_THAT(std::get<NativeWaiting>(*waits.reply).text, Catch::Contains("disk is full"));
     tell(client, KeptAlive{});
   }
   CHECK(messages<RunEnded>().empty());
@@ -78,6 +78,13 @@ TEST_CASE_METHOD(RecordingTest,
     CHECK(refused.at(3).why == JoinRefused::Why::TimedOut);
     CHECK_THAT(refused.at(3).text, Catch::Contains("disk is full"));
   }
+  SECTION("or, with any other event, as before") {
+    tell(3, RestartRequested{{}, "why not", 0});
+    CHECK(service->next_deadline().has_value());
+    commit();
+    end_turn();
+    CHECK(messages<PrepareStore>().empty());  // Client 4 alone has joined.
+  }
   SECTION("or until it leaves") {
     tell(3, NodeLeft{});
     service->gone({4}, at());
@@ -85,6 +92,42 @@ TEST_CASE_METHOD(RecordingTest,
     end_turn();
     CHECK(messages<PrepareStore>().empty());
   }
+}
+
+TEST_CASE_METHOD(RecordingTest, "recording: a join that waits for the disk may have any timeout",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  for (const std::uint32_t client : {1, 2})
+    tell(client, NodeFinished{{}, 0, true, ""});
+  end_turn();
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  end_turn();
+  service->recorded({.durable = 0, .problem = "disk is full"}, at());
+  agents = "of the next job";
+  hello_resumes(3);
+  NodeJoined patient = joining(3);
+  patient.run.join_timeout = Duration::max();
+  tell(3, patient);
+  service->time_passed(at(24h));
+  CHECK(messages<JoinRefused>().empty());
+}
+
+TEST_CASE_METHOD(RecordingTest,
+                 "recording: with a failing disk a run that all nodes had left goes on",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  end_turn();
+  service->recorded({.durable = 0, .problem = "disk is full"}, at());
+  for (int i = 0; i < 10; ++i)
+    service->time_passed(at(500ms));
+  CHECK(service->rendezvous("job")->members() == 0);
+  at(2h);
+  agents = "that were started again";
+  two_join();
+  CHECK(messages<PrepareStore>().size() == 1);
 }
 
 TEST_CASE_METHOD(RecordingTest, "recording: a disk that hangs delays the nodes for 5 s only",
