@@ -31,10 +31,11 @@ std::string RunFiles::create() {
   if (std::string problem = create_run_dir(); !problem.empty()) return problem;
   if (!run_dir_.fallback().empty()) spdlog::warn("{}", run_dir_.fallback());
   open_channel();
-  return fifo_ ? create_fifo() : std::string();
+  return create_fifo();
 }
 
 std::string RunFiles::create_fifo() {
+  if (!fifo_) return {};
   if (const auto error = fifo_->create())
     return "cannot make the timers' pipe " + fifo_->path() + ": " + error.message() +
            " (TORCHELASTIC_TIMER_FILE names its place)";
