@@ -5,6 +5,22 @@
 namespace muster::testing {
 namespace {
 
+struct EndedTest : RecordingTest {
+  /// The run has ended and its nodes have left when the disk fails. Later nodes are another job's.
+  void end_before_the_disk_fails() {
+    two_recorded();
+    for (const std::uint32_t client : {1, 2})
+      tell(client, NodeFinished{{}, 0, true, ""});
+    end_turn();
+    CHECK(messages<RunEnded>().size() == 2);
+    for (const std::uint32_t client : {1, 2})
+      service->gone({client}, at());
+    end_turn();
+    service->recorded({.durable = 0, .problem = "disk is full"}, at());
+    agents = "of the next job";
+  }
+};
+
 TEST_CASE_METHOD(RecordingTest, "recording: with a failing disk runs go on, and no new run begins",
                  "[unit][rendezvous]") {
   two_recorded();
@@ -44,19 +60,10 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK(service->state_problem().empty());
 }
 
-TEST_CASE_METHOD(RecordingTest,
+TEST_CASE_METHOD(EndedTest,
                  "recording: with a failing disk the next job of an id waits for the disk",
                  "[unit][rendezvous]") {
-  two_recorded();
-  for (const std::uint32_t client : {1, 2})
-    tell(client, NodeFinished{{}, 0, true, ""});
-  end_turn();
-  CHECK(messages<RunEnded>().size() == 2);
-  for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
-  end_turn();
-  service->recorded({.durable = 0, .problem = "disk is full"}, at());
-  agents = "of the next job";
+  end_before_the_disk_fails();
   for (const std::uint32_t client : {3, 4}) {
     hello_resumes(client);
     const auto waits = tell(client, joining(client));
@@ -94,17 +101,9 @@ TEST_CASE_METHOD(RecordingTest,
   }
 }
 
-TEST_CASE_METHOD(RecordingTest, "recording: a join that waits for the disk may have any timeout",
+TEST_CASE_METHOD(EndedTest, "recording: a join that waits for the disk may have any timeout",
                  "[unit][rendezvous]") {
-  two_recorded();
-  for (const std::uint32_t client : {1, 2})
-    tell(client, NodeFinished{{}, 0, true, ""});
-  end_turn();
-  for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
-  end_turn();
-  service->recorded({.durable = 0, .problem = "disk is full"}, at());
-  agents = "of the next job";
+  end_before_the_disk_fails();
   hello_resumes(3);
   NodeJoined patient = joining(3);
   patient.run.join_timeout = Duration::max();
