@@ -254,10 +254,48 @@ std::string fish_script() {
   return text + "end\n" + launch;
 }
 
+/// tcsh's rules for the value of the option: behind each of its names, and behind "name=".
+std::string tcsh_value_rules(const Option& option) {
+  std::string list = "x:";
+  list += option.metavar;
+  if (!option.choices.empty()) list = "(" + joined_choices(option) + ")";
+  if (takes_folder(option)) list = "d";
+  if (takes_file(option)) list = "f";
+  std::string rules;
+  for (const std::string_view name : option.names) {
+    if (name.empty()) continue;
+    rules.append(" 'n/").append(name).append("/").append(list).append("/'");
+    if (name.starts_with("--"))
+      rules.append(" 'c/").append(name).append("=/").append(list).append("/'");
+  }
+  return rules;
+}
+
+/// tcsh takes the first rule that fits. It has no rule for "behind the script": there it offers
+/// muster's options, too. `eval "`muster --completion tcsh`"` makes one line of all lines, so each
+/// line ends with a semicolon, and there are no comments.
+std::string tcsh_script() {
+  std::string text;
+  for (const std::string_view program : {"muster", "torchrun", "muster-launch"}) {
+    const auto is_offered = [&](const Option& option) {
+      return is_known(option, program == "muster-launch");
+    };
+    text.append("complete ").append(program);
+    for (const Option& option : all_options())
+      if (option.takes_value()) text += tcsh_value_rules(option);
+    // Names with underscores are offered only after the user has typed one.
+    text += " 'C/-*_/(" + joined(is_offered, " ", has_underscore) + ")/' 'C/-/(" +
+            joined(is_offered, " ", [](std::string_view name) { return !has_underscore(name); }) +
+            ")/' 'p/*/f/';\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string make_completion(std::string_view shell) {
   if (shell == "zsh") return zsh_script();
+  if (shell == "tcsh") return tcsh_script();
   return shell == "fish" ? fish_script() : bash_script();
 }
 

@@ -4,10 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
+
+#include <spdlog/fmt/fmt.h>
 
 #include "launcher/numa_topology.h"
+#include "rendezvous/core/python_text.h"
 #include "rendezvous/net/nvml.h"
 
 namespace muster {
@@ -22,7 +27,7 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
-std::vector<fs::path> entries_of(const char* folder) {
+std::vector<fs::path> entries_of(const std::string& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
@@ -34,6 +39,22 @@ std::vector<fs::path> entries_of(const char* folder) {
 bool is_name_and_number(const std::string& text, std::string_view name) {
   return text.size() > name.size() && text.starts_with(name) &&
          text.find_first_not_of("0123456789", name.size()) == std::string::npos;
+}
+
+/// Reads lines of a name and a number.
+std::map<std::string, std::uint64_t> numbers_in(const fs::path& file) {
+  std::ifstream in(file);
+  std::map<std::string, std::uint64_t> numbers;
+  std::string name;
+  for (std::uint64_t number = 0; in >> name >> number;)
+    numbers[name] = number;
+  return numbers;
+}
+
+/// The variable's value; null: it is not set.
+const std::string* value_of(const Environment& variables, std::string_view name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? nullptr : &found->second;
 }
 
 /// Reads the line "GPU UUID: 	 GPU-..." in /proc/driver/nvidia/gpus/<bus>/information.
@@ -86,25 +107,72 @@ GpuInventory find_gpus() {
   return gpus;
 }
 
-XpuInventory find_xpus() {
+XpuInventory find_intel_cards(const std::string& sys) {
   XpuInventory xpus;
-  // Without the loader, torch cannot use the cards. The graphics of an office machine are not an
-  // accelerator.
-  if (dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) return xpus;
-  for (const fs::path& card : entries_of("/sys/class/drm")) {
+  for (const fs::path& card : entries_of(sys + "/class/drm")) {
     if (!is_name_and_number(card.filename().string(), "card")) continue;
     if (first_line(card / "device/vendor") != "0x8086") continue;
     std::error_code error;
     const std::string bus = fs::canonical(card / "device", error).filename().string();
     // Intel's integrated graphics always has this address on the root bus.
-    ++(bus == "0000:00:02.0" ? xpus.integrated : xpus.discrete);
+    const bool is_integrated = bus == "0000:00:02.0";
+    ++(is_integrated ? xpus.integrated : xpus.discrete);
+    (is_integrated ? xpus.integrated_addresses : xpus.discrete_addresses).push_back(bus);
   }
+  std::sort(xpus.discrete_addresses.begin(), xpus.discrete_addresses.end());
   return xpus;
 }
 
+XpuInventory find_xpus() {
+  // Without the loader, torch cannot use the cards. The graphics of an office machine are not an
+  // accelerator.
+  if (dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) return {};
+  return find_intel_cards();
+}
+
+GpuInventory find_amd_gpus(const std::string& sys, const std::string& dev) {
+  // A node of the KFD is a GPU or the machine's CPUs. The number of a node is its folder's name.
+  std::map<std::int64_t, fs::path> nodes;
+  for (const fs::path& node : entries_of(sys + "/class/kfd/kfd/topology/nodes"))
+    if (const auto number = parse_python_int(node.filename().string())) nodes[*number] = node;
+  GpuInventory gpus;
+  for (const auto& [number, node] : nodes) {
+    // A container may not read the properties of GPUs that it was not given.
+    std::map<std::string, std::uint64_t> properties = numbers_in(node / "properties");
+    std::error_code error;
+    const std::string file = "/dri/renderD" + std::to_string(properties["drm_render_minor"]);
+    if (properties["simd_count"] == 0 || !fs::exists(dev + file, error)) continue;
+    const std::uint64_t location = properties["location_id"];
+    gpus.pci_addresses.push_back(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", properties["domain"],
+                                             location >> 8 & 0xff, location >> 3 & 0x1f,
+                                             location & 7));
+    gpus.uuids.push_back(fmt::format("GPU-{:016x}", properties["unique_id"]));
+    ++gpus.count;
+  }
+  return gpus;
+}
+
+DevicePlaces find_device_places(const Environment& variables) {
+  DevicePlaces places;
+  const GpuInventory gpus = find_gpus();
+  for (const int number : visible_gpu_numbers(gpus, value_of(variables, "CUDA_VISIBLE_DEVICES"))) {
+    places.are_unknown = gpus.pci_addresses.empty();
+    if (places.are_unknown) return places;
+    places.pci_addresses.push_back(gpus.pci_addresses.at(static_cast<std::size_t>(number)));
+  }
+  if (gpus.count > 0) return places;
+  places.pci_addresses = visible_amd_gpus(find_amd_gpus(), variables).pci_addresses;
+  if (!places.pci_addresses.empty()) return places;
+  const XpuInventory xpus = find_xpus();
+  const auto& addresses = xpus.discrete > 0 ? xpus.discrete_addresses : xpus.integrated_addresses;
+  for (const int number : visible_xpu_numbers(xpus, value_of(variables, "ZE_AFFINITY_MASK")))
+    places.pci_addresses.push_back(addresses.at(static_cast<std::size_t>(number)));
+  places.may_have_parts = true;
+  return places;
+}
+
 int count_gpus(const Environment& environment) {
-  const auto devices = environment.find("CUDA_VISIBLE_DEVICES");
-  const std::string* text = devices == environment.end() ? nullptr : &devices->second;
+  const std::string* text = value_of(environment, "CUDA_VISIBLE_DEVICES");
   // The driver is not queried if no GPU can be visible.
   if (text != nullptr && visible_gpus({.count = 1 << 20}, text) == 0 &&
       !text->starts_with("GPU-") && !text->starts_with("MIG-"))
@@ -113,8 +181,7 @@ int count_gpus(const Environment& environment) {
 }
 
 int count_xpus(const Environment& environment) {
-  const auto mask = environment.find("ZE_AFFINITY_MASK");
-  return visible_xpus(find_xpus(), mask == environment.end() ? nullptr : &mask->second);
+  return visible_xpus(find_xpus(), value_of(environment, "ZE_AFFINITY_MASK"));
 }
 
 int count_cpus() {

@@ -40,6 +40,7 @@ struct Flags {
   std::string log_dir;
   std::string redirects;
   std::string tee;
+  std::string log_line_prefix_template;
   std::string local_ranks_filter;
   std::vector<std::string> duplicate_stdout_filters;
   std::vector<std::string> duplicate_stderr_filters;
@@ -65,6 +66,8 @@ struct Flags {
   std::optional<std::string> log_max_bytes;
   std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;
+  std::optional<double> leftover_timeout;
+  std::optional<std::string> signals_to_forward;
   bool spare = false;
   std::optional<std::string> scale_policy;  // now, at-restart, never
   std::optional<std::string> rdzv_token_file;

@@ -24,6 +24,9 @@ constexpr std::string_view kZshCompletion =
 constexpr std::string_view kFishCompletion =
 #include "launcher/completion_fish.inc"
     ;
+constexpr std::string_view kTcshCompletion =
+#include "launcher/completion_tcsh.inc"
+    ;
 
 /// Appends `text`, broken at blanks into lines of at most `columns`, each after `indent` blanks. A
 /// word that is longer gets its own line.
@@ -91,12 +94,14 @@ std::string help_text(const ProgramName& program, int columns) {
 
 std::string_view completion_script(std::string_view shell) {
   if (shell == "zsh") return kZshCompletion;
-  return shell == "fish" ? kFishCompletion : kBashCompletion;
+  if (shell == "fish") return kFishCompletion;
+  return shell == "tcsh" ? kTcshCompletion : kBashCompletion;
 }
 
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns) {
   if (early.what == Prints::Version) return version_text();
-  if (early.what == Prints::Completion) return std::string(completion_script(early.value));
+  if (early.what == Prints::Completion || early.what == Prints::TorchrunCompletion)
+    return std::string(completion_script(early.value));
   return help_text(program, columns);
 }
 

@@ -21,7 +21,7 @@ std::string help_text(const ProgramName& program, int columns);
 /// The text of --version: "muster 0.1.0", and what it was built from
 /// (rendezvous/core/build_info.h).
 std::string version_text();
-/// The completion script for "bash", "zsh" or "fish".
+/// The completion script for "bash", "zsh", "fish" or "tcsh".
 std::string_view completion_script(std::string_view shell);
 /// The text that an EarlyExit requests.
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns);

@@ -122,9 +122,9 @@ void Finder::find_logs() {
   const LogOptions& log = plan_.log;
   if (log.discard) {
     for (const OptionField& field :
-         Fields{&Flags::redirects, &Flags::tee, &Flags::local_ranks_filter,
-                &Flags::duplicate_stdout_filters, &Flags::duplicate_stderr_filters,
-                &Flags::log_max_bytes})
+         Fields{&Flags::redirects, &Flags::tee, &Flags::log_line_prefix_template,
+                &Flags::local_ranks_filter, &Flags::duplicate_stdout_filters,
+                &Flags::duplicate_stderr_filters, &Flags::log_max_bytes})
       if (flags_.source(field) != Source::Default)
         add(field, " has no effect with the log directory /dev/null");
     return;
@@ -153,6 +153,8 @@ void Finder::find_logs() {
     add(&Flags::duplicate_stdout_filters, " has no effect: no stdout is teed; add -t 1 or -t 3");
   if (!log.duplicate_stderr_filters.empty() && !tees_err)
     add(&Flags::duplicate_stderr_filters, " has no effect: no stderr is teed; add -t 2 or -t 3");
+  if (flags_.source(&Flags::log_line_prefix_template) != Source::Default && !tees_out && !tees_err)
+    add(&Flags::log_line_prefix_template, " has no effect: no stream is teed; add -t");
   const auto& filter = log.local_ranks_filter;
   const bool shows_any = std::any_of(filter.begin(), filter.end(), [this](int rank) {
     return rank >= 0 && rank < plan_.local_world_size;

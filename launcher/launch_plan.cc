@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "launcher/rendezvous_flags.h"
 #include "launcher/rendezvous_setup.h"
 #include "launcher/script_check.h"
+#include "launcher/stop_flags.h"
 #include "launcher/stream_flags.h"
 #include "launcher/worker_count.h"
 #include "rendezvous/core/python_text.h"
@@ -18,12 +20,18 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kDefaultMasterPort = 29500;           // torch/distributed/run.py
-constexpr int kDefaultC10dPort = 29400;                      // c10d_rendezvous_backend.py
-constexpr int kDefaultEtcdPort = 2379;                       // etcd_rendezvous.py
-constexpr std::int64_t kMaxShutdownSeconds = 1'000'000'000;  // 64-bit nanoseconds hold 9 times it.
+constexpr std::int64_t kDefaultMasterPort = 29500;  // torch/distributed/run.py
+constexpr int kDefaultC10dPort = 29400;             // c10d_rendezvous_backend.py
+constexpr int kDefaultEtcdPort = 2379;              // etcd_rendezvous.py
 
 using Outcome = Checked<void>;
+
+/// "2.5", with one digit after the point.
+std::string cpus_text(double cpus) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", cpus);
+  return text;
+}
 
 class Planner {
  public:
@@ -41,9 +49,6 @@ class Planner {
   Outcome plan_token(const std::string& file);
   void plan_run_id(bool chosen_here);
   Outcome plan_logs();
-  Outcome plan_signals();
-  Outcome plan_shutdown_timeout();
-  Outcome plan_hang_timeout();
   Outcome find_workers_python();
   Outcome plan_command();
   Outcome check_last();
@@ -51,6 +56,11 @@ class Planner {
   Outcome plan_events();
 
   std::string name(const OptionField& field) const { return flags_.name_of(field); }
+  /// Infinite if there is none.
+  double cpu_quota() const {
+    const auto quota = facts_.cpu_quota ? facts_.cpu_quota() : std::nullopt;
+    return quota.value_or(std::numeric_limits<double>::infinity());
+  }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
   const std::string* variable(std::string_view name) const {
     const auto found = environment_.find(name);
@@ -101,6 +111,12 @@ Outcome Planner::plan_workers() {
                               .facts = facts_});
   if (!count) return count.error();
   plan_.agent.local_world_size = count->workers;
+  if (count->of_cpus && cpu_quota() < count->workers)
+    plan_.notices.push_back(
+        name(&Flags::nproc_per_node) + " is " + python_repr(flags_.nproc_per_node) + ": " +
+        std::to_string(count->workers) + " workers share " + cpus_text(cpu_quota()) +
+        " CPUs, the quota of this process's cgroup; give a number of workers "
+        "that fits");
   if (const auto& shown = count->cuda_visible_devices; shown.has_value())
     plan_.agent.worker_environment["CUDA_VISIBLE_DEVICES"] = *shown;
   return plan_omp();
@@ -111,7 +127,10 @@ Outcome Planner::plan_omp() {
   const bool is_set = variable("OMP_NUM_THREADS") != nullptr;
   if (flags_.omp) {
     std::optional<std::int64_t> threads = parse_python_int(*flags_.omp);
-    if (*flags_.omp == "auto") threads = std::max(1, facts_.cpus() / std::max(1, workers));
+    if (*flags_.omp == "auto") {
+      const double cpus = std::min<double>(facts_.cpus(), cpu_quota());
+      threads = std::max<std::int64_t>(1, static_cast<std::int64_t>(cpus / std::max(1, workers)));
+    }
     if (!threads || *threads <= 0)
       return FlagError{name(&Flags::omp) + " is " + python_repr(*flags_.omp) +
                        ": give auto or a number above 0"};
@@ -123,8 +142,8 @@ Outcome Planner::plan_omp() {
   } else if (!is_set && workers > 1) {
     plan_.agent.set_omp_num_threads = true;
     plan_.notices.emplace_back(
-        "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not crowd each other out; "
-        "set it or give --omp auto to share the CPUs out");
+        "OMP_NUM_THREADS is not set: each worker gets 1, because more would overload the CPUs; "
+        "set it, or give --omp auto to divide the CPUs among the workers");
   }
   return {};
 }
@@ -141,6 +160,14 @@ void Planner::plan_run_id(bool chosen_here) {
     warn(name(&Flags::rdzv_id) + " is empty: a new id is used instead");
     run_id = facts_.new_run_id();
   }
+  const bool may_meet_others =
+      !chosen_here && plan_.agent.rendezvous.backend != RendezvousBackend::Static;
+  if (may_meet_others && !is_given && plan_.agent.max_nodes > 1 && !flags_.rdzv_endpoint.empty())
+    plan_.notices.push_back(
+        "this job of several nodes has the default run id " + python_repr(run_id) +
+        ": other jobs that use it at the same endpoint would be mixed with this one; give each "
+        "job its own " +
+        name(&Flags::rdzv_id));
 }
 
 Outcome Planner::plan_rendezvous() {
@@ -328,63 +355,22 @@ Outcome Planner::plan_logs() {
     log.max_bytes = *bytes;
   }
   log.on_full = flags_.log_on_full == "fail" ? LogOnFull::Fail : LogOnFull::Drop;
-  if (const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"))
-    log.prefix_template = *prefix;
+  log.prefix_template = flags_.log_line_prefix_template;
+  const auto* prefix = variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  if (log.prefix_template.empty() && prefix != nullptr) log.prefix_template = *prefix;
   log.capture_stderr = flags_.capture_stderr == "always"  ? CaptureStderr::Always
                        : flags_.capture_stderr == "never" ? CaptureStderr::Never
                                                           : CaptureStderr::Auto;
   return {};
 }
 
-Outcome Planner::plan_signals() {
-  const auto signals = parse_signals(flags_.signals_to_handle, name(&Flags::signals_to_handle));
-  if (!signals) return signals.error();
-  plan_.agent.signals_to_handle = signals->numbers;
-  plan_.agent.signals_to_handle_text = flags_.signals_to_handle;
-  for (const std::string& unknown : signals->unknown)
-    warn(name(&Flags::signals_to_handle) + ": there is no signal " + python_repr(unknown) +
-         "; names are such as SIGTERM and SIGUSR1");
-  return {};
-}
-
-Outcome Planner::plan_shutdown_timeout() {
-  std::int64_t seconds = 30;
-  if (flags_.shutdown_timeout) {
-    seconds = *flags_.shutdown_timeout;
-    if (seconds < 0)
-      return FlagError{name(&Flags::shutdown_timeout) + " is " + std::to_string(seconds) +
-                       ": it must be 0 seconds or more"};
-  } else if (const auto* text = variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-             text != nullptr && !text->empty()) {
-    const auto number = parse_python_int(*text);
-    if (!number)
-      return FlagError{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT is " + python_repr(*text) +
-                       ": it must be a whole number of seconds"};
-    seconds = *number;
-    if (seconds < 0) warn("TORCH_ELASTIC_SHUTDOWN_TIMEOUT is " + *text + ": taken as 0");
-  }
-  plan_.agent.shutdown_timeout =
-      std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, kMaxShutdownSeconds));
-  return {};
-}
-
-Outcome Planner::plan_hang_timeout() {
-  if (!flags_.hang_timeout) return {};
-  const double seconds = *flags_.hang_timeout;
-  if (!(seconds > 0))  // Also true for NaN.
-    return FlagError{name(&Flags::hang_timeout) + " must be a number of seconds above 0"};
-  plan_.agent.hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(
-      std::clamp(seconds, 0.001, static_cast<double>(kMaxShutdownSeconds)) * 1000));
-  return {};
-}
-
-/// Sets python_.
 Outcome Planner::find_workers_python() {
   if (!python_.empty()) return {};
   auto python =
       find_python(environment_, facts_.argv0, facts_.first_executable, facts_.first_existing);
   if (!python) return python.error();
-  python_ = *std::move(python);
+  python_ = python->path;
+  if (!python->warning.empty()) warn(python->warning);
   return {};
 }
 
@@ -433,9 +419,7 @@ Checked<LaunchPlan> Planner::run() {
   MUSTER_TRY(plan_rendezvous());
   MUSTER_TRY(plan_logs());
   MUSTER_TRY(plan_events());
-  MUSTER_TRY(plan_signals());
-  MUSTER_TRY(plan_shutdown_timeout());
-  MUSTER_TRY(plan_hang_timeout());
+  MUSTER_TRY(plan_stop(flags_, environment_, plan_));
   MUSTER_TRY(plan_command());
   MUSTER_TRY(plan_endpoint());
   MUSTER_TRY(plan_settings());

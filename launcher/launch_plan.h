@@ -20,20 +20,23 @@ namespace muster {
 /// The facts that --numa-binding needs.
 struct NumaFacts {
   NumaTopology topology;
-  std::vector<int> node_of_gpu;  // The NUMA node of each GPU that CUDA shows, in CUDA's order.
+  std::vector<int> node_of_device;  // The NUMA node of each device that the workers see.
+  bool may_have_parts = false;      // Several workers may share a device, each with a part of it.
 };
 
 /// The queries of this machine that the plan needs.
 struct NodeFacts {
   std::function<int()> cpus;  // The number of CPUs that this process may use.
+  /// The CPUs whose time the cgroup gives this process, such as 2.5; nothing: it has no quota.
+  std::function<std::optional<double>()> cpu_quota;
   std::function<int()> gpus;  // The number of GPUs that CUDA shows, with CUDA_VISIBLE_DEVICES.
   std::function<int()> xpus;  // The number that Level Zero shows, with ZE_AFFINITY_MASK.
   std::function<std::string()> new_run_id;
   FirstOfPaths first_executable;
-  FirstOfPaths first_existing;
-  std::string argv0;  // The name that muster was called with.
-  /// `cuda_visible_devices`: the variable as the workers will have it; null: not set.
-  std::function<Checked<NumaFacts>(const std::string* cuda_visible_devices)> numa;
+  FirstOfPaths first_existing;  // Also a link that leads nowhere.
+  std::string argv0;            // The name that muster was called with.
+  /// `variables`: those that choose the devices, as the workers will have them.
+  std::function<Checked<NumaFacts>(const Environment& variables)> numa;
   /// The reason why Python cannot run this file or directory; nothing if it may be able to.
   std::function<std::optional<std::string>(const std::string& script)> script_problem;
 };

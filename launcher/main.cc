@@ -201,16 +201,20 @@ void end_by_signal(int number) {
   ::_exit(128 + number);
 }
 
-/// Sets the action `to` for each signal that ends a launcher and whose action is `from`.
-void replace_actions(void (*from)(int), void (*to)(int)) {
+/// In the first process of a container (pid 1) the kernel drops a signal whose action is the
+/// default one. These actions stay until the front has blocked the signals: start-up, --preflight
+/// and slow storage may take long.
+void end_by_signals_as_first_process() {
+  if (::getpid() != 1) return;
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
     struct sigaction action {};
     ::sigaction(number, nullptr, &action);
-    if (action.sa_handler == from) ::signal(number, to);
+    if (action.sa_handler == SIG_DFL) ::signal(number, end_by_signal);
   }
 }
 
 int run(int argc, char** argv) {
+  end_by_signals_as_first_process();
   ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
@@ -229,9 +233,6 @@ int run(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
-  // In the first process of a container (pid 1) the kernel drops a signal whose action is the
-  // default one. Until the front handles signals, --preflight and slow storage may take long.
-  if (::getpid() == 1) replace_actions(SIG_DFL, end_by_signal);
   Checked<LaunchPlan> plan =
       plan_launch(flags, environment, in_time(node_facts(environment, argv0)));
   if (!plan) return refuse(flags, environment, plan.error().message);
@@ -247,7 +248,6 @@ int run(int argc, char** argv) {
     return refuse(flags, environment, reason);
   for (const std::string& line : launch_text(flags, plan->agent))
     spdlog::info("{}", line);
-  replace_actions(end_by_signal, SIG_DFL);
   return run_job(plan->agent, inherited_environment());
 }
 

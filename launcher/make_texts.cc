@@ -40,6 +40,7 @@ void write_texts(const fs::path& share, const fs::path& include) {
   write_completion(share / "bash-completion/completions/muster", include, "bash");
   write_completion(share / "zsh/site-functions/_muster", include, "zsh");
   write_completion(share / "fish/vendor_completions.d/muster.fish", include, "fish");
+  write_completion(share / "muster/completions/muster.csh", include, "tcsh");
 }
 
 }  // namespace

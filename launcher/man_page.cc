@@ -64,7 +64,7 @@ constexpr std::string_view kTail =
     ".TP\n.B TORCH_ELASTIC_SHUTDOWN_TIMEOUT\n"
     "Seconds, for \\-\\-shutdown\\-timeout where that is not given.\n"
     ".TP\n.B TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE\n"
-    "Prefix of teed lines, with ${role_name}, ${rank}, ${local_rank}, ${host} and ${time}.\n"
+    "For \\-\\-log\\-line\\-prefix\\-template where that is not given.\n"
     ".TP\n.B OMP_NUM_THREADS\n"
     "Where it is not set and there is more than one worker, each gets 1.\n"
     ".TP\n.B CUDA_VISIBLE_DEVICES, ZE_AFFINITY_MASK\n"

@@ -7,13 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "launcher/devices.h"
 #include "launcher/numa_topology.h"
 #include "launcher/script_check.h"
-#include "rendezvous/core/check.h"
 #include "rendezvous/core/python_text.h"
+#include "rendezvous/net/cgroup_limits.h"
 #include "rendezvous/net/system_random.h"
 
 namespace muster {
@@ -27,7 +29,7 @@ bool is_executable_file(const std::string& path) {
 
 bool exists(const std::string& path) {
   struct stat status {};
-  return stat(path.c_str(), &status) == 0;
+  return lstat(path.c_str(), &status) == 0;
 }
 
 FirstOfPaths first_that(bool (*passes)(const std::string&)) {
@@ -37,19 +39,15 @@ FirstOfPaths first_that(bool (*passes)(const std::string&)) {
   };
 }
 
-Checked<NumaFacts> read_numa_facts(const std::string* cuda_visible_devices) {
+Checked<NumaFacts> read_numa_facts(const Environment& variables) {
   auto topology = read_numa_topology();
   if (!topology) return FlagError{topology.error().text};
-  const GpuInventory gpus = find_gpus();
-  std::vector<std::string> addresses;
-  for (const int number : visible_gpu_numbers(gpus, cuda_visible_devices)) {
-    if (gpus.pci_addresses.empty())
-      return FlagError{"the NVIDIA driver does not say where on the PCI bus the GPUs are"};
-    addresses.push_back(gpus.pci_addresses.at(static_cast<std::size_t>(number)));
-  }
-  auto nodes = numa_nodes_of(addresses);
+  const DevicePlaces devices = find_device_places(variables);
+  if (devices.are_unknown)
+    return FlagError{"the NVIDIA driver does not say where on the PCI bus the GPUs are"};
+  auto nodes = numa_nodes_of(devices.pci_addresses);
   if (!nodes) return FlagError{nodes.error().text};
-  return NumaFacts{*std::move(topology), *std::move(nodes)};
+  return NumaFacts{*std::move(topology), *std::move(nodes), devices.may_have_parts};
 }
 
 }  // namespace
@@ -67,7 +65,7 @@ Environment read_environment() {
 
 std::string random_uuid() {
   std::array<std::uint8_t, 16> bytes{};
-  MUSTER_CHECK(fill_random(bytes));
+  if (!fill_random(bytes)) throw std::runtime_error(std::string(kNoRandomness));
   bytes[6] = static_cast<std::uint8_t>((bytes[6] & 0x0f) | 0x40);
   bytes[8] = static_cast<std::uint8_t>((bytes[8] & 0x3f) | 0x80);
   std::string text;
@@ -82,6 +80,7 @@ std::string random_uuid() {
 NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
   return {
       .cpus = [] { return count_cpus(); },
+      .cpu_quota = [] { return own_cgroup_limits().cores; },
       .gpus = [&environment] { return count_gpus(environment); },
       .xpus = [&environment] { return count_xpus(environment); },
       .new_run_id = [] { return random_uuid(); },

@@ -117,9 +117,9 @@ boost::system::result<NumaTopology, NumaReadError> read_numa_topology() {
 
 CpuSet allowed_cpus() {
   // The kernel refuses a mask that is shorter than its own.
-  constexpr std::size_t kMostCpus = 1 << 20;
+  constexpr std::size_t kMaxCpus = 1 << 20;
   CpuSet cpus;
-  for (std::size_t size = 1024; size <= kMostCpus; size *= 2) {
+  for (std::size_t size = 1024; size <= kMaxCpus; size *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
         CPU_ALLOC(size), [](cpu_set_t* set) { CPU_FREE(set); });
     const std::size_t bytes = CPU_ALLOC_SIZE(size);
@@ -139,7 +139,7 @@ boost::system::result<std::vector<int>, NumaReadError> numa_nodes_of(
     file.append("/").append(address).append("/numa_node");
     int node = 0;
     if (!(std::ifstream(file) >> node))
-      return NumaReadError{std::string("cannot read the NUMA node of the GPU at ")
+      return NumaReadError{std::string("cannot read the NUMA node of the device at ")
                                .append(address)
                                .append(" from ")
                                .append(file)};

@@ -19,10 +19,11 @@ constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
 constexpr std::string_view kScalePolicies[] = {"now", "at-restart", "never"};
 constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
-constexpr std::string_view kShells[] = {"bash", "zsh", "fish"};
+constexpr std::string_view kShells[] = {"bash", "zsh", "fish", "tcsh"};
+constexpr std::string_view kTorchrunShells[] = {"bash", "zsh", "tcsh"};
 constexpr auto kNone = std::nullopt;
 
-// Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.13.0.
+// Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.15.0.
 // clang-format would put each value on its own line.
 // clang-format off
 constexpr auto kTable = std::to_array<Option>({
@@ -52,13 +53,13 @@ constexpr auto kTable = std::to_array<Option>({
      "Settings of the rendezvous, such as join_timeout=600,last_call_timeout=30."},
     {Torchrun, Group::Rendezvous, &Flags::standalone, {"--standalone"}, "PET_STANDALONE", "", kNone,
      {},
-     "This node meets only itself, on a free port; backend, endpoint and id are chosen here."},
+     "Job of this node alone: muster chooses the port, the backend and the run id."},
     {Torchrun, Group::Failures, &Flags::max_restarts, {"--max-restarts", "--max_restarts"},
      "PET_MAX_RESTARTS", "N", "0", {},
      "How often the workers are started again after one of them fails."},
     {Torchrun, Group::Failures, &Flags::monitor_interval, {"--monitor-interval",
      "--monitor_interval"}, "PET_MONITOR_INTERVAL", "SECONDS", "0.1", {},
-     "Checked, without effect: muster does not poll, it is told at once when a worker ends."},
+     "Checked, but without effect: muster does not poll, it waits for events."},
     {Torchrun, Group::Program, &Flags::start_method, {"--start-method", "--start_method"},
      "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
      "Accepted with --run-path, which always starts a fresh Python; no effect otherwise."},
@@ -85,6 +86,11 @@ constexpr auto kTable = std::to_array<Option>({
      "rank, as in 0:3,1:2."},
     {Torchrun, Group::Logs, &Flags::tee, {"-t", "--tee"}, "PET_TEE", "STREAMS", "0", {},
      "Streams that go to log files and, with a prefix, to the console; written as for -r."},
+    {Torchrun, Group::Logs, &Flags::log_line_prefix_template, {"--log-line-prefix-template",
+     "--log_line_prefix_template"}, "PET_LOG_LINE_PREFIX_TEMPLATE", "TEMPLATE", "", {},
+     "What teed lines begin with on the console: text with ${role_name}, ${rank}, ${local_rank}, "
+     "${hostname}, ${host} and ${time}. Without it TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or "
+     "[${role_name}${local_rank}]: when that is not set, either."},
     {Torchrun, Group::Logs, &Flags::local_ranks_filter, {"--local-ranks-filter",
      "--local_ranks_filter"}, "PET_LOCAL_RANKS_FILTER", "RANKS", "", {},
      "Local ranks that may write to the console, as in 0,2; the files are not affected."},
@@ -103,7 +109,7 @@ constexpr auto kTable = std::to_array<Option>({
      "Address of the node with rank 0."},
     {Torchrun, Group::FixedRanks, &Flags::master_port, {"--master-port", "--master_port"},
      "PET_MASTER_PORT", "PORT", kNone, {},
-     "Port on that node, 29500 when not given. Giving it selects static on a single node, too."},
+     "Port on that node, 29500 by default. On one node, too, it selects --rdzv-backend static."},
     {Torchrun, Group::Rendezvous, &Flags::local_addr, {"--local-addr", "--local_addr"},
      "PET_LOCAL_ADDR", "HOST", kNone, {},
      "The address by which the other nodes reach this one; without it the address from which this node "
@@ -114,8 +120,9 @@ constexpr auto kTable = std::to_array<Option>({
      "the workers' Python. default is torchrun's own layout."},
     {Torchrun, Group::Devices, &Flags::numa_binding, {"--numa-binding", "--numa_binding"}, "",
      "MODE", kNone, kNumaModes,
-     "Bind each worker to the CPUs near its GPU: those of the GPU's NUMA node or of its socket, "
-     "cores of its own, or one last-level cache. Without GPUs workers are spread over the nodes."},
+     "Bind each worker to the CPUs near its GPU or XPU: those of the device's NUMA node or of its "
+     "socket, cores of its own, or one last-level cache. Without devices workers are spread over the "
+     "nodes."},
     {Torchrun, Group::Failures, &Flags::signals_to_handle, {"--signals-to-handle",
      "--signals_to_handle"}, "PET_SIGNALS_TO_HANDLE", "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", {},
      "Signals that end the job in an orderly way: passed on to the workers, which then have the "
@@ -127,11 +134,14 @@ constexpr auto kTable = std::to_array<Option>({
     {Torchrun, Group::Devices, &Flags::virtual_local_rank, {"--virtual-local-rank",
      "--virtual_local_rank"}, "PET_VIRTUAL_LOCAL_RANK", "", kNone, {},
      "Each worker sees only its own GPU, as device 0, and LOCAL_RANK=0."},
+    {Torchrun, Group::Muster, Prints::TorchrunCompletion, {"--print-completion",
+     "--print_completion"}, "", "SHELL", kNone, kTorchrunShells,
+     "The same as --completion, under torchrun's name."},
     {LaunchModule, Group::Program, &Flags::use_env, {"--use-env", "--use_env"}, "", "", kNone, {},
      "Do not pass --local-rank=N to the script; it reads LOCAL_RANK."},
     {Muster, Group::Muster, &Flags::dry_run, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN", "",
      kNone, {},
-     "Print what would run, and with what, and end."},
+     "Print the workers' commands and environment, start nothing, and end."},
     {Muster, Group::Muster, &Flags::strict, {"--strict"}, "MUSTER_STRICT", "", kNone, {},
      "Make every warning about the options an error."},
     {Muster, Group::Failures, &Flags::capture_stderr, {"--capture-stderr", "--capture_stderr"},
@@ -159,6 +169,15 @@ constexpr auto kTable = std::to_array<Option>({
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
      "CPU time for this time, its child processes included."},
+    {Muster, Group::Failures, &Flags::leftover_timeout, {"--leftover-timeout",
+     "--leftover_timeout"}, "MUSTER_LEFTOVER_TIMEOUT", "SECONDS", kNone, {},
+     "Time that processes which successful workers have left have to end by themselves, 30 when not "
+     "given. Then they are killed. After a failure they have 2 seconds at most."},
+    {Muster, Group::Failures, &Flags::signals_to_forward, {"--signals-to-forward",
+     "--signals_to_forward"}, "MUSTER_SIGNALS_TO_FORWARD", "NAMES", kNone, {},
+     "Signals that are passed on to the workers and do not end the job, such as a request for a "
+     "checkpoint: SIGUSR1 when not given. Workers that do not catch such a signal do not get it. "
+     "An empty list: none."},
     {Muster, Group::Failures, &Flags::on_agent_death, {"--on-agent-death", "--on_agent_death"},
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies.",

@@ -1,7 +1,7 @@
 // The table of all options of the command line. The parser reads it, and the build makes the
 // help, the completion scripts and the manual page from it (texts.h).
 //
-// The names of torchrun's options, their order and their values are those of torchrun 2.13's
+// The names of torchrun's options, their order and their values are those of torchrun 2.15's
 // parser, because abbreviations and messages depend on them. muster's own options come last and
 // need their exact spelling.
 #pragma once
@@ -27,7 +27,7 @@ enum class OptionOrigin : std::uint8_t {
 struct Flags;  // launcher/flags.h
 
 /// What muster prints for an option that has no value in Flags. muster then exits.
-enum class Prints : std::uint8_t { Help, Completion, PythonEntry, Version };
+enum class Prints : std::uint8_t { Help, Completion, TorchrunCompletion, PythonEntry, Version };
 
 /// The field for the option's value, which also stands for the option in the code. Its type says
 /// what the option takes: a bool takes nothing; a vector takes texts separated by commas, where two

@@ -48,9 +48,9 @@ std::string rendezvous_text(const AgentOptions& options) {
   return "c10d at " + rendezvous.endpoint;
 }
 
-std::string signals_text(const AgentOptions& options) {
+std::string signals_text(const std::vector<int>& signals) {
   std::string text;
-  for (const int number : options.signals_to_handle) {
+  for (const int number : signals) {
     const std::string name = signal_name(number);
     text.append(text.empty() ? "" : " ").append(name.empty() ? std::to_string(number) : name);
   }
@@ -213,8 +213,10 @@ std::string dry_run_text(const AgentOptions& options, const std::vector<std::str
   if (options.rendezvous.etcd.speaks_tls) append_row(text, "TLS to etcd", "yes");
   append_row(text, "run id", options.run_id);
   append_row(text, "restarts", std::to_string(options.max_restarts));
-  append_row(text, "signals", signals_text(options));
+  append_row(text, "signals", signals_text(options.signals_to_handle));
+  append_row(text, "passed on", signals_text(options.signals_to_forward));
   append_row(text, "to end", seconds_text(options.shutdown_timeout) + " from SIGTERM to SIGKILL");
+  append_row(text, "leftovers", seconds_text(options.leftover_timeout) + " after success");
   append_row(text, "logs", logs_text(options.log));
   const int workers = options.local_world_size;
   const std::string& address = options.rendezvous.local_addr;

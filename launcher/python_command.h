@@ -20,10 +20,20 @@ namespace muster {
 /// Returns the first of `paths` that passes a test; empty: none does.
 using FirstOfPaths = std::function<std::string(const std::vector<std::string>& paths)>;
 
-/// Returns the first of: PYTHON_EXEC; the Python of the virtual environment or conda environment
-/// that the path argv0 leads into; the Python of the active one; the Python beside torchrun, if
-/// argv0 is a torchrun; python3 in PATH; python in PATH.
-Checked<std::string> find_python(const Environment& environment, std::string_view argv0,
+struct FoundPython {
+  std::string path;
+  std::string warning;  // Why the user may have meant another one; empty: there is no doubt.
+};
+
+/// Returns the first of: PYTHON_EXEC; the Python of the environment that the path argv0 leads into;
+/// the first in PATH of: the environment in which argv0 was found, VIRTUAL_ENV, CONDA_PREFIX and
+/// the user's own python3; of VIRTUAL_ENV or CONDA_PREFIX if PATH has neither, and its python3 is
+/// in no environment; the Python beside torchrun, if argv0 is a torchrun; python3 in PATH; python
+/// in PATH. The environment in which argv0 was found also goes before a python3 in no environment.
+/// The environments of pipx and `uv tool` do not count. An environment without a Python that can be
+/// run is passed over, with a warning, and there is a warning if the Python is not the user's own
+/// `python`. `first_existing` also finds links that lead nowhere.
+Checked<FoundPython> find_python(const Environment& environment, std::string_view argv0,
                                  const FirstOfPaths& first_executable,
                                  const FirstOfPaths& first_existing);
 

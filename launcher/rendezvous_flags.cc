@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -40,6 +41,7 @@ enum class ValueKind : std::uint8_t {
   Text,
   Count,
   Positive,
+  Delay,
   Boolean,
   StoreType,
   Protocol,
@@ -58,10 +60,11 @@ struct ConfKey {
   int backends;
 };
 
-// Source: torch/distributed/elastic/rendezvous of 2.13.0, all of its backends.
+// Source: torch/distributed/elastic/rendezvous of 2.15.0, all of its backends.
 constexpr ConfKey kConfKeys[] = {
     {"ca_cert", ValueKind::Text, kEtcdV2},
     {"cacert", ValueKind::Text, kEtcd},
+    {"cas_backoff_max_seconds", ValueKind::Delay, kC10d},
     {"cert", ValueKind::Text, kEtcd},
     {"close_timeout", ValueKind::Positive, kC10d | kBothEtcd},
     {"etcd_prefix", ValueKind::Text, kBothEtcd},
@@ -110,6 +113,10 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return false;
 }
 
+bool is_delay(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0;
+}
+
 /// The end of an error message, such as "must be true or false"; nothing if the value is valid.
 std::optional<std::string_view> complaint(ValueKind kind, std::string_view value) {
   const auto number = parse_python_int(value);
@@ -121,6 +128,10 @@ std::optional<std::string_view> complaint(ValueKind kind, std::string_view value
       return std::nullopt;
     case ValueKind::Positive:
       if (!number || *number <= 0) return "must be an integer above 0";
+      return std::nullopt;
+    case ValueKind::Delay:
+      if (const auto delay = parse_python_float(value); !delay || !is_delay(*delay))
+        return "must be a finite number of seconds, 0 or more";
       return std::nullopt;
     case ValueKind::Boolean:
       if (is_one_of(lower(value), {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"}))
@@ -224,9 +235,9 @@ Checked<std::vector<Endpoint>> parse_endpoints(std::string_view text, const std:
                        " twice"};
     endpoints.push_back(*std::move(endpoint));
   }
-  if (endpoints.size() > kMostEndpoints)
+  if (endpoints.size() > kMaxEndpoints)
     return FlagError{flag + " names " + std::to_string(endpoints.size()) + " endpoints: at most " +
-                     std::to_string(kMostEndpoints)};
+                     std::to_string(kMaxEndpoints)};
   return endpoints;
 }
 

@@ -28,7 +28,7 @@ struct Endpoint {
 /// Accepts "host", "host:port", "[v6]", "[v6]:port" and, unlike torchrun, a bare IPv6 address. An
 /// address with a port ("fe80::1:29400") is read as torchrun reads it.
 Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag);
-inline constexpr std::size_t kMostEndpoints = 16;
+inline constexpr std::size_t kMaxEndpoints = 16;
 /// Parses one endpoint or, unlike torchrun, several different ones with commas between them.
 Checked<std::vector<Endpoint>> parse_endpoints(std::string_view text, const std::string& flag);
 /// Parses exactly one endpoint.

@@ -16,9 +16,9 @@ namespace {
 using Conf = std::map<std::string, std::string>;
 
 constexpr const char* kDefaultPrefix = "/torchelastic/p2p";  // etcd_rendezvous.py
-constexpr std::size_t kMostPrefixBytes = 200;
+constexpr std::size_t kMaxPrefixBytes = 200;
 constexpr std::int64_t kLeastLeaseSeconds = 2;  // etcd's own election takes up to a second.
-constexpr std::int64_t kMostLeaseSeconds = 3600;
+constexpr std::int64_t kMaxLeaseSeconds = 3600;
 
 std::optional<std::string> take_setting(Conf& conf, const char* name) {
   const auto found = conf.find(name);
@@ -37,10 +37,10 @@ Checked<std::string> parse_prefix(const std::string& given, const std::string& f
   std::string prefix = given.starts_with('/') ? given : "/" + given;
   while (prefix.ends_with('/'))
     prefix.pop_back();
-  if (prefix.empty() || prefix.size() > kMostPrefixBytes ||
+  if (prefix.empty() || prefix.size() > kMaxPrefixBytes ||
       !std::all_of(prefix.begin(), prefix.end(), is_prefix_character))
     return FlagError{flag + ": the prefix of the keys in etcd is " + python_repr(given) +
-                     ", but must be 1 to " + std::to_string(kMostPrefixBytes) +
+                     ", but must be 1 to " + std::to_string(kMaxPrefixBytes) +
                      " letters, digits and '-', '.', '_', '/'"};
   // Names the alternative explicitly: a FlagError can be made from a string, too.
   return {boost::system::in_place_value, std::move(prefix)};
@@ -111,10 +111,10 @@ Checked<void> plan_etcd(Conf& conf, RendezvousOptions& rendezvous, const std::st
   rendezvous.etcd.prefix = *std::move(parsed);
   if (const auto lease = take_setting(conf, "host_lease")) {
     const auto seconds = parse_python_int(*lease);
-    if (!seconds || *seconds < kLeastLeaseSeconds || *seconds > kMostLeaseSeconds)
+    if (!seconds || *seconds < kLeastLeaseSeconds || *seconds > kMaxLeaseSeconds)
       return FlagError{flag + ": host_lease is " + python_repr(*lease) + ", but must be " +
                        std::to_string(kLeastLeaseSeconds) + " to " +
-                       std::to_string(kMostLeaseSeconds) + " seconds"};
+                       std::to_string(kMaxLeaseSeconds) + " seconds"};
     rendezvous.etcd.host_lease = std::chrono::seconds(*seconds);
   }
   // torchrun's limit for one rendezvous is `timeout` with etcd and join_timeout with its other

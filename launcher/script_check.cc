@@ -37,6 +37,20 @@ bool runs_here(const std::string& python) {
   return name.starts_with("python") || name.starts_with("pypy");
 }
 
+/// Whether a seccomp profile has answered in place of the kernel: faccessat2 is new enough to be
+/// unknown to profiles, and no file makes it fail like this.
+bool is_call_refused(int error) {
+  return error == EPERM || error == ENOSYS;
+}
+
+/// Asks by opening it. To open and close a pipe would disturb its writer.
+bool opens(const std::string& path, const struct stat& status) {
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return true;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
 /// A hint to what the user may have meant; empty: none.
 std::string hint_for(const std::string& script) {
   if (script.ends_with(".py") || script.find('/') != std::string::npos) return {};
@@ -48,7 +62,9 @@ std::string hint_for(const std::string& script) {
 std::optional<std::string> script_problem(const std::string& script) {
   struct stat status {};
   if (::stat(script.c_str(), &status) != 0) return text_of(errno);
-  if (::faccessat(AT_FDCWD, script.c_str(), R_OK, AT_EACCESS) != 0) return text_of(errno);
+  if (::faccessat(AT_FDCWD, script.c_str(), R_OK, AT_EACCESS) != 0 &&
+      (!is_call_refused(errno) || !opens(script, status)))
+    return text_of(errno);
   if (!S_ISDIR(status.st_mode)) return std::nullopt;  // A file, or a zip archive, or a pipe.
   std::error_code error;
   if (has_main(script, error)) return std::nullopt;

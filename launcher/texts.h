@@ -16,8 +16,8 @@ namespace muster {
 /// fits it to a terminal: each paragraph is one line, a heading ends with a colon, and a tab
 /// separates an option from its explanation.
 std::string make_help(bool launch_module);
-/// The completion script for "bash", "zsh" or "fish". The shell evaluates it, or loads it from its
-/// folder of completion scripts.
+/// The completion script for "bash", "zsh", "fish" or "tcsh". The shell evaluates it, or loads it
+/// from its folder of completion scripts.
 std::string make_completion(std::string_view shell);
 /// The manual page in the format of man(7).
 std::string make_man_page();

@@ -2,6 +2,7 @@
 //
 // Source of the rules for CUDA: torch/cuda/__init__.py of 2.13.0, which repeats the driver's rules.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -95,15 +96,39 @@ int visible_gpus(const GpuInventory& inventory, const std::string* devices) {
   return static_cast<int>(visible_gpu_numbers(inventory, devices).size());
 }
 
-int visible_xpus(const XpuInventory& inventory, const std::string* mask) {
+GpuInventory visible_amd_gpus(const GpuInventory& inventory, const Environment& variables) {
+  const auto select = [&](const GpuInventory& from, const char* name) {
+    const auto list = variables.find(std::string_view(name));
+    if (list == variables.end()) return from;
+    GpuInventory selected;
+    for (const int number : visible_gpu_numbers(from, &list->second)) {
+      const auto at = static_cast<std::size_t>(number);
+      selected.uuids.push_back(from.uuids.at(at));
+      selected.pci_addresses.push_back(from.pci_addresses.at(at));
+      ++selected.count;
+    }
+    return selected;
+  };
+  const bool by_hip = variables.contains(std::string_view("HIP_VISIBLE_DEVICES"));
+  return select(select(inventory, "ROCR_VISIBLE_DEVICES"),
+                by_hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES");
+}
+
+std::vector<int> visible_xpu_numbers(const XpuInventory& inventory, const std::string* mask) {
   const int count = inventory.discrete > 0 ? inventory.discrete : inventory.integrated;
-  if (mask == nullptr || mask->empty()) return count;
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (mask == nullptr || mask->empty()) return numbers;
   // The mask is "0,1", or "0.0,0.1,1" with parts of devices. Each different device counts once.
   std::set<int> chosen;
   for (const std::string_view entry : split(*mask, ','))
     if (const auto number = leading_number(strip(entry)); number && *number < count)
       chosen.insert(*number);
-  return static_cast<int>(chosen.size());
+  return {chosen.begin(), chosen.end()};
+}
+
+int visible_xpus(const XpuInventory& inventory, const std::string* mask) {
+  return static_cast<int>(visible_xpu_numbers(inventory, mask).size());
 }
 
 }  // namespace muster

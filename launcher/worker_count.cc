@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/worker_env.h"
 #include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {
 
-constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::int64_t kMaxWorkers = 65536;  // More processes than a Linux node allows by default.
 
 FlagError no_device_error(const WorkerCountRequest& request, std::string_view what) {
@@ -57,12 +57,25 @@ NumaBinding binding_of(const std::string& mode) {
   return NumaBinding::Node;  // "node": the parser accepts no other mode.
 }
 
-/// CUDA_VISIBLE_DEVICES as the workers will have it; null: not set.
-const std::string* visible_devices(const Environment& environment, const AgentOptions& agent) {
-  if (const auto given = agent.worker_environment.find(kVisibleDevices);
+/// The nodes of the parts of devices, in their order: Level Zero shows each tile of an XPU as a
+/// device of its own. Where the workers are not a multiple of the devices, there are no parts.
+std::vector<int> with_parts(const std::vector<int>& node_of_device, int workers) {
+  const auto parts = static_cast<std::size_t>(workers) / node_of_device.size();
+  if (parts < 2 || static_cast<std::size_t>(workers) % node_of_device.size() != 0)
+    return node_of_device;
+  std::vector<int> nodes;
+  for (const int node : node_of_device)
+    nodes.insert(nodes.end(), parts, node);
+  return nodes;
+}
+
+/// A variable as the workers will have it; null: not set.
+const std::string* workers_variable(std::string_view name, const Environment& environment,
+                                    const AgentOptions& agent) {
+  if (const auto given = agent.worker_environment.find(std::string(name));
       given != agent.worker_environment.end())
     return &given->second;
-  const auto inherited = environment.find(kVisibleDevices);
+  const auto inherited = environment.find(name);
   return inherited == environment.end() ? nullptr : &inherited->second;
 }
 
@@ -80,7 +93,11 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
   const auto result = [](int workers) {
     return WorkerCount{.workers = workers, .cuda_visible_devices = {}};
   };
-  if (text == "cpu") return result(request.facts.cpus());
+  const auto of_cpus = [&request] {
+    return WorkerCount{
+        .workers = request.facts.cpus(), .cuda_visible_devices = {}, .of_cpus = true};
+  };
+  if (text == "cpu") return of_cpus();
   if (text == "gpu") {
     const int gpus = request.facts.gpus();
     if (gpus <= 0) return no_device_error(request, "GPU");
@@ -94,7 +111,7 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
   if (text == "auto") {
     if (const int gpus = request.facts.gpus(); gpus > 0) return result(gpus);
     if (const int xpus = request.facts.xpus(); xpus > 0) return result(xpus);
-    return result(request.facts.cpus());
+    return of_cpus();
   }
   if (text.starts_with("gpu:")) return chosen_gpus(request);
   return FlagError{request.flag + " is " + python_repr(text) +
@@ -102,15 +119,16 @@ Checked<WorkerCount> count_workers(const WorkerCountRequest& request) {
 }
 
 Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment) {
-  const std::string* devices = visible_devices(environment, options);
+  const std::string* hip = workers_variable(kHipVisibleDevices, environment, options);
+  const std::string_view list = variable_of_devices(options, hip == nullptr ? "" : *hip);
+  const std::string* devices = workers_variable(list, environment, options);
   if (devices == nullptr) return {};
   const auto entries = split(*devices, ',').size();
   if (entries >= static_cast<std::size_t>(options.local_world_size)) return {};
-  return FlagError{
-      "--virtual-local-rank gives each worker one entry of CUDA_VISIBLE_DEVICES, but "
-      "that is " +
-      python_repr(*devices) + " and there are " + std::to_string(options.local_world_size) +
-      " workers; list more devices or start fewer workers"};
+  return FlagError{"--virtual-local-rank gives each worker one entry of " + std::string(list) +
+                   ", but that is " + python_repr(*devices) + " and there are " +
+                   std::to_string(options.local_world_size) +
+                   " workers; list more devices or start fewer workers"};
 }
 
 Checked<void> plan_numa(const Flags& flags, const Environment& environment, const NodeFacts& facts,
@@ -118,15 +136,20 @@ Checked<void> plan_numa(const Flags& flags, const Environment& environment, cons
   if (!flags.numa_binding) return {};
   const std::string name = flags.name_of(&Flags::numa_binding);
   const int workers = plan.agent.local_world_size;
-  Checked<NumaFacts> machine = facts.numa(visible_devices(environment, plan.agent));
+  Environment variables = environment;
+  for (const auto& [variable, value] : plan.agent.worker_environment)
+    variables[variable] = value;
+  Checked<NumaFacts> machine = facts.numa(variables);
   if (!machine) return FlagError{name + ": " + machine.error().message};
-  std::vector<int> nodes = machine->node_of_gpu;
+  std::vector<int> nodes = machine->node_of_device;
   if (nodes.empty()) {
     plan.notices.push_back(name +
-                           ": no GPU is visible, so the workers are shared out evenly over "
+                           ": no GPU is visible whose NUMA node the kernel shows (NVIDIA's, AMD's "
+                           "and Intel's are looked for), so the workers are shared out evenly over "
                            "the NUMA nodes, in the order of their local ranks");
     nodes = spread_over_nodes(machine->topology, workers);
   }
+  if (machine->may_have_parts) nodes = with_parts(nodes, workers);
   auto cpus = plan_cpus(binding_of(*flags.numa_binding), machine->topology, nodes, workers);
   if (!cpus) return FlagError{name + " " + *flags.numa_binding + ": " + cpus.error().text};
   plan.agent.cpus = *std::move(cpus);

@@ -22,11 +22,12 @@ struct WorkerCountRequest {
 struct WorkerCount {
   int workers = 0;  // 0 if 0 or less is given, which is refused later, as in torchrun.
   std::optional<std::string> cuda_visible_devices;  // The workers' value, for gpu:1,3.
+  bool of_cpus = false;                             // One worker for each CPU.
 };
 
 Checked<WorkerCount> count_workers(const WorkerCountRequest& request);
 
-/// For --virtual-local-rank: if CUDA_VISIBLE_DEVICES is set, it must have an entry for each worker.
+/// For --virtual-local-rank: if the list of devices is set, it must have an entry for each worker.
 Checked<void> check_virtual_devices(const AgentOptions& options, const Environment& environment);
 
 /// For --numa-binding: queries the machine and fills in each worker's CPUs. The number of workers

@@ -9,6 +9,7 @@
 
 #include "musterctl/run_text.h"
 #include "rendezvous/core/next_field.h"
+#include "rendezvous/core/size_text.h"
 
 namespace muster::ctl {
 namespace {
@@ -20,17 +21,6 @@ constexpr double kClockWarning = 1;
 constexpr double kClockFailure = 30;
 
 using Checks = std::vector<Check>;
-
-std::string size_text(std::uint64_t bytes) {
-  char text[64];
-  if (bytes >= kGiB)
-    std::snprintf(text, sizeof text, "%.1f GiB",
-                  static_cast<double>(bytes) / static_cast<double>(kGiB));
-  else
-    std::snprintf(text, sizeof text, "%.0f MiB",
-                  static_cast<double>(bytes) / static_cast<double>(kMiB));
-  return text;
-}
 
 std::string limit_text(std::uint64_t limit) {
   return limit == kNoLimit ? "unlimited" : std::to_string(limit);
@@ -130,8 +120,12 @@ void check_interfaces(const DoctorFacts& facts, Checks& checks) {
       std::all_of(facts.interfaces.begin(), facts.interfaces.end(), [](const auto& entry) {
         return std::all_of(entry.second.begin(), entry.second.end(), is_loopback);
       });
+  if (facts.loopback_is_down)
+    checks.push_back({"loopback", Verdict::Failure, "the loopback interface is down",
+                      "`ip link set lo up`: until then no job runs, also not of one node"});
   Check check{"network", Verdict::Ok, "interfaces that are up: " + joined(names), ""};
-  if (only_loopback) {
+  if (names.empty()) check.found = "no interface is up";
+  if (only_loopback && !facts.loopback_is_down) {
     check.verdict = Verdict::Warning;
     check.remedy = "there is no network: only jobs of one node will run";
   }
@@ -163,8 +157,8 @@ void check_endpoint(const EndpointFacts& facts, Checks& checks) {
     check.verdict = Verdict::Failure;
     check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
     check.remedy =
-        facts.refused ? "musterd is reached, but refuses the question: do what it says there, or "
-                        "give another --endpoint"
+        facts.refused ? "musterd answered with this error: do what it says, or give another "
+                        "--endpoint"
                       : "is the host up, does the program listen, and does a firewall let the port "
                         "through? Check from this machine with: nc -vz HOST PORT";
   } else if (facts.connect_ms > kSlowConnectMs) {
@@ -222,6 +216,23 @@ void check_limits(const DoctorFacts& facts, Checks& checks) {
         "InfiniBand and GPUDirect need locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity");
 }
 
+/// A user without a name is usual in containers. What needs the name fails there.
+void check_user(const DoctorFacts& facts, Checks& checks) {
+  if (facts.has_user_name) return;
+  Check check{"user", Verdict::Warning,
+              "uid " + std::to_string(facts.uid) + " has no name (getpwuid fails)", ""};
+  if (facts.home.empty())
+    check.found += ", and HOME is not set";
+  else if (!facts.home_is_writable)
+    check.found += ", and HOME is " + facts.home + ", which cannot be written";
+  check.remedy = "programs that ask for the name fail";
+  if (facts.user_variable.empty() && !facts.has_compile_cache)
+    check.remedy += ", among them torch.compile: set TORCHINDUCTOR_CACHE_DIR, or USER";
+  if (facts.home.empty() || !facts.home_is_writable)
+    check.remedy += "; set HOME to a folder of this user, for the caches of torch and others";
+  checks.push_back(std::move(check));
+}
+
 void check_cgroup(const DoctorFacts& facts, Checks& checks) {
   Check check{"cgroup", Verdict::Ok, "no limits", ""};
   std::vector<std::string> found;
@@ -241,6 +252,12 @@ void check_cgroup(const DoctorFacts& facts, Checks& checks) {
     char text[64];
     std::snprintf(text, sizeof text, "%.1f of %u cores", *limits.cores, facts.cores);
     found.emplace_back(text);
+    if (*limits.cores < facts.cores && check.verdict == Verdict::Ok) {
+      check.verdict = Verdict::Warning;
+      check.remedy = "--nproc-per-node=auto and cpu start a worker for each of the " +
+                     std::to_string(facts.cores) +
+                     " cores, and all share this quota: give a number";
+    }
   }
   if (limits.pids_max) found.push_back(std::to_string(*limits.pids_max) + " processes and threads");
   if (!found.empty()) check.found = joined(found);
@@ -253,14 +270,19 @@ void check_cgroup(const DoctorFacts& facts, Checks& checks) {
 
 void check_folders(const DoctorFacts& facts, Checks& checks) {
   for (const FolderFacts& folder : facts.folders) {
-    Check check{"folder", Verdict::Ok,
-                folder.what + " " + folder.path + " has " + size_text(folder.free_bytes) + " free",
-                ""};
+    const std::string has = folder.path + " has " + size_text(folder.free_bytes) + " free";
+    Check check{"folder", Verdict::Ok, folder.what + " " + has, ""};
     if (!folder.writable) {
       check.verdict = Verdict::Failure;
       check.found = folder.what + " " + folder.path + " cannot be written";
       check.remedy = "make it, give it to this user, or name another one";
-    } else if (folder.free_bytes < kGiB) {
+    } else if (!folder.instead_of.empty()) {
+      check.verdict = Verdict::Warning;
+      check.found = folder.what + " " + folder.instead_of + " cannot be written; " + has;
+      check.remedy = "temporary files go to the latter: let " + folder.what +
+                     " name a folder on a local disk that this user may write";
+    }
+    if (folder.writable && folder.free_bytes < kGiB) {
       check.verdict = folder.free_bytes < 16 * kMiB ? Verdict::Failure : Verdict::Warning;
       check.remedy = "free some room: logs and checkpoints need it (--log-max-bytes bounds logs)";
     }
@@ -408,6 +430,7 @@ std::string_view to_string(Verdict verdict) {
 std::vector<Check> judge(const DoctorFacts& facts) {
   Checks checks;
   check_host_name(facts, checks);
+  check_user(facts, checks);
   check_interfaces(facts, checks);
   for (const EndpointFacts& endpoint : facts.endpoints)
     check_endpoint(endpoint, checks);

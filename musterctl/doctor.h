@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "musterctl/cgroup_limits.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/gpu_health.h"
+#include "rendezvous/net/cgroup_limits.h"
 
 namespace muster::ctl {
 
@@ -20,6 +20,7 @@ struct FolderFacts {
   std::string path;
   bool writable = false;
   std::uint64_t free_bytes = 0;
+  std::string instead_of;  // The place before this one, which cannot be written; empty: none.
 };
 struct EndpointFacts {
   std::string what;  // "rendezvous" or "musterd's HTTP"
@@ -36,7 +37,14 @@ struct DoctorFacts {
   std::string host_error;                   // Why the name cannot be looked up; empty: it can.
   std::vector<std::string> host_addresses;  // The addresses of the host name.
   std::map<std::string, std::vector<std::string>> interfaces;  // Of each that is up, its addresses.
-  std::map<std::string, std::string> interface_variables;      // Such as GLOO_SOCKET_IFNAME.
+  bool loopback_is_down = false;
+  std::map<std::string, std::string> interface_variables;  // Such as GLOO_SOCKET_IFNAME.
+  std::uint64_t uid = 0;
+  bool has_user_name = true;  // The user's number has a name (getpwuid).
+  std::string user_variable;  // A variable that has the user's name, such as USER; empty: none.
+  std::string home;           // HOME; empty: not set.
+  bool home_is_writable = true;
+  bool has_compile_cache = false;  // TORCHINDUCTOR_CACHE_DIR is set.
   std::vector<EndpointFacts> endpoints;
   std::optional<std::uint64_t> shm_bytes;
   std::optional<std::uint64_t> shm_free_bytes;

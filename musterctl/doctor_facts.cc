@@ -1,6 +1,7 @@
 #include "musterctl/doctor_facts.h"
 
 #include <netdb.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -97,10 +97,19 @@ void gather_limits(DoctorFacts& facts) {
   add("memlock", RLIMIT_MEMLOCK);
 }
 
-CgroupLimits own_cgroup_limits() {
-  std::ifstream file("/proc/self/cgroup");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return read_cgroup_limits(text, "/sys/fs/cgroup");
+void gather_user(DoctorFacts& facts) {
+  const uid_t uid = ::geteuid();
+  facts.uid = uid;
+  facts.has_user_name = ::getpwuid(uid) != nullptr;
+  const char* home = std::getenv("HOME");
+  facts.home = home == nullptr ? "" : home;
+  facts.home_is_writable = !facts.home.empty() && ::access(facts.home.c_str(), W_OK | X_OK) == 0;
+  // Python's getpass.getuser(), which torch.compile calls, reads these before it asks for the name.
+  for (const char* name : {"LOGNAME", "USER", "LNAME", "USERNAME"})
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
+      facts.user_variable = name;
+  const char* cache = std::getenv("TORCHINDUCTOR_CACHE_DIR");
+  facts.has_compile_cache = cache != nullptr && *cache != '\0';
 }
 
 FolderFacts gather_folder(const std::string& what, const std::string& path) {
@@ -114,6 +123,22 @@ FolderFacts gather_folder(const std::string& what, const std::string& path) {
   struct statvfs room {};
   if (::statvfs(there.c_str(), &room) == 0) folder.free_bytes = room.f_bavail * room.f_frsize;
   return folder;
+}
+
+// The first place that can be written, as for the temporary files of muster and of Python.
+FolderFacts gather_temporary_folder(std::vector<std::string> places) {
+  FolderFacts first = gather_folder("TMPDIR", places.front());
+  if (first.writable && fs::exists(first.path)) return first;
+  first.writable = false;
+  places.emplace_back(".");
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    std::error_code ec;
+    if (!fs::is_directory(places[i], ec)) continue;
+    FolderFacts next = gather_folder("TMPDIR", places[i]);
+    next.instead_of = first.path;
+    if (next.writable) return next;
+  }
+  return first;
 }
 
 // Reads the metadata only: importing torch takes seconds.
@@ -184,7 +209,9 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   DoctorFacts facts;
   facts.asked_python = !targets.quick;
   gather_names(facts);
+  gather_user(facts);
   facts.interfaces = local_interfaces();
+  facts.loopback_is_down = loopback_is_down();
   facts.interface_variables = interface_variables();
   if (targets.rendezvous)
     facts.endpoints.push_back(gather_endpoint("rendezvous", *targets.rendezvous));
@@ -206,7 +233,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  facts.folders.push_back(gather_folder("TMPDIR", temporary_places(variable).front()));
+  facts.folders.push_back(gather_temporary_folder(temporary_places(variable)));
   if (!targets.log_dir.empty())
     facts.folders.push_back(gather_folder("--log-dir", targets.log_dir));
   if (!targets.checkpoint_dir.empty())

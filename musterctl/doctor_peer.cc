@@ -22,12 +22,12 @@
 #include "musterctl/peer_json.h"
 #include "musterctl/peer_reduce.h"
 #include "musterctl/probe.h"
+#include "rendezvous/core/hex.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/store_client.h"
 #include "rendezvous/net/system_random.h"
-#include "rendezvous/wire/hex.h"
 
 namespace muster::ctl {
 

@@ -85,6 +85,20 @@ Interfaces local_interfaces() {
   return found;
 }
 
+bool loopback_is_down() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  bool is_there = false;
+  bool is_up = false;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if ((one->ifa_flags & IFF_LOOPBACK) == 0) continue;
+    is_there = true;
+    is_up = is_up || (one->ifa_flags & IFF_UP) != 0;
+  }
+  ::freeifaddrs(list);
+  return is_there && !is_up;
+}
+
 int interface_mtu(const std::string& name) {
   const OwnedFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};

@@ -21,6 +21,9 @@ std::string numeric_address(const sockaddr* address);
 /// The addresses of each interface that is up, by the interface's name.
 using Interfaces = std::map<std::string, std::vector<std::string>>;
 Interfaces local_interfaces();
+/// Whether there is a loopback interface and none that is up: nothing on this machine can then
+/// reach 127.0.0.1.
+bool loopback_is_down();
 /// The MTU of the interface; 0 if there is no such interface.
 int interface_mtu(const std::string& name);
 

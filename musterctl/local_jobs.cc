@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,6 +17,7 @@
 #include "musterctl/process_texts.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/run_id_file_name.h"
+#include "rendezvous/core/size_text.h"
 
 namespace muster::ctl {
 namespace {
@@ -177,16 +177,6 @@ std::string shown(const std::optional<int>& number) {
   return number ? std::to_string(*number) : "-";
 }
 
-std::string bytes_text(std::uint64_t bytes) {
-  char text[64];
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  if (mib < 1024)
-    std::snprintf(text, sizeof text, "%.0f MiB", mib);
-  else
-    std::snprintf(text, sizeof text, "%.1f GiB", mib / 1024);
-  return text;
-}
-
 }  // namespace
 
 LocalJobs find_local_jobs(const std::string& proc) {
@@ -219,7 +209,7 @@ std::string local_jobs_text(const LocalJobs& jobs) {
     for (const WorkerProcess& worker : job.workers)
       rows.push_back({"  " + shown(worker.rank), shown(worker.local_rank),
                       std::to_string(worker.pid), std::to_string(worker.processes),
-                      duration_text(worker.cpu_seconds), bytes_text(worker.resident_bytes),
+                      duration_text(worker.cpu_seconds), size_text(worker.resident_bytes),
                       safe(worker.command)});
     text += table_text(rows);
   }

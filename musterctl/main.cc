@@ -28,6 +28,7 @@
 #include "musterctl/doctor_command.h"
 #include "musterctl/doctor_peer.h"
 #include "musterctl/local_jobs.h"
+#include "musterctl/patience.h"
 #include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
@@ -149,26 +150,35 @@ std::optional<Service> find_service(const Arguments& arguments, int& code) {
   return std::nullopt;
 }
 
-int show(const Arguments& arguments, const Service& service, const Resource& resource) {
+// Shows the resource once. If that fails, `problem` says why.
+int show(const Arguments& arguments, const Service& service, const Resource& resource,
+         std::string& problem) {
   const auto answer = get(service.endpoint, resource.target, service.token.get());
-  if (!answer) return complain(kExitNoAnswer, answer.error().reason);
+  if (!answer) return problem = answer.error().reason, kExitNoAnswer;
   if (answer->status != 200)
-    return complain(answer->status == 404 ? kExitUnknown : kExitFailure, error_text(*answer));
+    return problem = error_text(*answer), answer->status == 404 ? kExitUnknown : kExitFailure;
   const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (arguments.json)
     return print(on_terminal ? terminal_text(answer->body) : answer->body), EXIT_SUCCESS;
   const Text text = resource.text(answer->body);
-  if (!text) return complain(kExitFailure, text.error().reason);
+  if (!text) return problem = text.error().reason, kExitFailure;
   if (arguments.watch && on_terminal) print("\033[H\033[2J");
   print(*text);
   return EXIT_SUCCESS;
 }
 
 int show_or_watch(const Arguments& arguments, const Service& service, const Resource& resource) {
-  for (;;) {
-    const int code = show(arguments, service, resource);
-    if (!arguments.watch || code != EXIT_SUCCESS) return code;
-    if (print_error) return EXIT_SUCCESS;  // See code_after_output().
+  Patience patience;
+  for (bool is_first = true;; is_first = false) {
+    std::string problem;
+    const int code = show(arguments, service, resource, problem);
+    if (code == EXIT_SUCCESS) patience.answered();
+    // After its restart, musterd does not know the runs before their nodes are back.
+    const bool is_away = code == kExitNoAnswer || (code != EXIT_SUCCESS && patience.is_away());
+    const bool waits =
+        arguments.watch && !is_first && is_away && patience.lasts(std::chrono::steady_clock::now());
+    if (code != EXIT_SUCCESS && !waits) return complain(code, problem);
+    if (!arguments.watch || print_error) return EXIT_SUCCESS;  // See code_after_output().
     std::this_thread::sleep_until(std::chrono::steady_clock::now() +
                                   std::chrono::seconds(kWatchSeconds));
   }

@@ -166,8 +166,9 @@ void reduce_check(const NodeFacts& own, const PeerFacts& peer, PeerChecks& check
       check.found =
           "Gloo: " + (peer.reduce->error.empty() ? "the sum is wrong" : peer.reduce->error);
       check.remedy =
-          "Gloo listens at the address of GLOO_SOCKET_IFNAME, else at what the own host name means "
-          "(see host_name): name the interface of the job's network, and let its ports through";
+          "Gloo listens at the address of GLOO_SOCKET_IFNAME, otherwise at the address of this "
+          "machine's host name (see host_name): name the interface of the job's network, and let "
+          "its ports through";
     }
     checks.push_back(std::move(check));
     return;

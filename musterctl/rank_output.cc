@@ -10,6 +10,7 @@
 
 #include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
+#include "musterctl/patience.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/json_integer.h"
 #include "rendezvous/core/limits.h"
@@ -93,6 +94,7 @@ class RankLog {
   bool asks_again_ = false;  // The run has ended, and the node is asked for the last time.
   std::string cut_;          // On a terminal: the beginning of a character that is not complete.
   std::string shown_;        // The last bytes that were shown.
+  Patience patience_;
   bool print_failed_ = false;
 };
 
@@ -119,6 +121,7 @@ OutputEnd RankLog::show() {
     attempt_ = piece->attempt;
     node_ = piece->node;
     has_begun_ = true;
+    patience_.answered();
     if (!more && !print_failed_) pause();
   }
   return {};
@@ -134,6 +137,12 @@ boost::system::result<HttpAnswer, ClientError> RankLog::ask() const {
 
 // Between two attempts no worker has the rank. It comes back, or the run ends: then a value.
 std::optional<OutputEnd> RankLog::await_node(bool musterd_answers) {
+  // After its restart, musterd does not know the run before the nodes are back.
+  const bool was_away = !musterd_answers || patience_.is_away();
+  if (was_away && patience_.lasts(std::chrono::steady_clock::now())) {
+    pause();
+    return std::nullopt;
+  }
   std::string run;
   bool has_ended = true;
   if (musterd_answers) {

@@ -36,6 +36,8 @@ set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${muster_sysroot}/usr/include/${CMAKE
 # -g0: without this option, the compiler adds debug information.
 set(muster_flags "-g0 -fPIE -fstack-protector-strong -ffunction-sections -fdata-sections")
 string(APPEND muster_flags " -ffile-prefix-map=${muster_sysroot}/usr=/usr -ffile-prefix-map=${muster_source}=.")
+# The same for ccache, which gives the compiler the paths from the build folder on.
+string(APPEND muster_flags " -ffile-prefix-map=../portable-sysroot/${MUSTER_ARCH}/usr=/usr -ffile-prefix-map=../..=.")
 set(CMAKE_C_FLAGS_INIT "${muster_flags}")
 set(CMAKE_CXX_FLAGS_INIT "${muster_flags}")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-pie -Wl,-z,relro,-z,now -Wl,--gc-sections")

@@ -225,6 +225,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
   if (!arguments.only_store) {
     RunServiceOptions& runs = arguments.runs;
     runs.muster_version = MUSTER_VERSION;
+    runs.runs_per_peer = runs_for_one_peer(runs.runs);
     runs.setup.lease = to_duration(arguments.lease_seconds);
     runs.setup.keep_alive_interval = to_duration(arguments.keep_alive_seconds);
     runs.setup.dead_after = to_duration(arguments.dead_after_seconds);

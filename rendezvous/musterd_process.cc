@@ -21,13 +21,13 @@ void prepare_process() {
 
 std::optional<std::vector<int>> inherited_descriptors() {
   constexpr int kFirst = 3;
-  constexpr int kMost = 64;
+  constexpr int kMax = 64;
   const char* pid = std::getenv("LISTEN_PID");
   const char* text = std::getenv("LISTEN_FDS");
   std::vector<int> descriptors;
   if (pid == nullptr || text == nullptr || std::atol(pid) != ::getpid()) return descriptors;
   const auto count = whole_number<int>(text);
-  if (!count || *count < 0 || *count > kMost) return std::nullopt;
+  if (!count || *count < 0 || *count > kMax) return std::nullopt;
   for (int i = 0; i < *count; ++i)
     descriptors.push_back(kFirst + i);
   return descriptors;

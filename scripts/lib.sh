@@ -11,7 +11,7 @@ launcher=${MUSTER_LAUNCHER:-$root/build/release/bin/muster}
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libboost1.81-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev catch2 libhwloc-dev libsystemd-dev libssl-dev libsqlite3-dev python3 python3-venv ccache)
 TEST_PACKAGES=(libgloo-dev etcd-server clang-format-14 clang-19 libclang-rt-19-dev llvm-19 lld-19 clang-tidy-19 shellcheck
-  iproute2 nftables openssl procps systemd systemd-container python3-yaml docker-compose zsh fish chromium)
+  iproute2 nftables openssl procps strace systemd systemd-container python3-yaml docker-compose zsh fish tcsh chromium)
 # For scripts/package: its build, its build for aarch64, and the tests of the packages. make, perl and tcl compile the
 # sources of SQLite and OpenSSL.
 PACKAGE_PACKAGES=(cmake ninja-build binutils python3 python3-venv dpkg-dev xz-utils git make perl tcl)
@@ -67,6 +67,38 @@ logged() {
   printf '    the end of %s:\n' "$log" >&2
   tail -n 80 "$log" | sed 's/^/    | /' >&2
   return 1
+}
+
+# timed WHAT COMMAND...: prints what begins, and afterwards how long it took. What WHAT has in brackets stands there once.
+timed() {
+  local what=$1 begin=$SECONDS
+  shift
+  say "$what …"
+  "$@" || return
+  say "${what%% (*}: done in $((SECONDS - begin)) s"
+}
+
+# logged_build NAME COMMAND...: as `logged` does. Also prints when ninja has done a quarter, a half and three quarters of
+# its steps: a build is not silent for minutes.
+logged_build() {
+  local name=$1
+  shift
+  { logged "$name" with_quarters "$@"; } 3>&1
+}
+
+with_quarters() { "$@" 2>&1 | show_quarters; }
+
+# show_quarters: copies its input to stdout, and prints the quarters to descriptor 3. Not awk: Debian's reads ahead.
+show_quarters() {
+  local line quarter shown=0
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line"
+    if ! [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]] || ((BASH_REMATCH[2] < 20)); then continue; fi
+    quarter=$((4 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+    if ((quarter <= shown || quarter > 3)); then continue; fi
+    shown=$quarter
+    say "    $((25 * quarter)) % of the steps are done (${BASH_REMATCH[1]} of ${BASH_REMATCH[2]})" >&3
+  done
 }
 
 log_says() { grep -qiE "$2" "$logs/$1.log"; }
@@ -164,9 +196,11 @@ install_packages() {
   say "packages: installing ${missing[*]}"
   local apt=("${prefix_words[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get
     -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
+  local begin=$SECONDS
   logged apt-update "${apt[@]}" -o APT::Update::Error-Mode=any update || apt_failed apt-update
   logged apt-install "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
     apt_failed apt-install
+  say "packages: installed in $((SECONDS - begin)) s"
 }
 
 apt_failed() {
@@ -239,6 +273,7 @@ make_venv() {
 }
 
 add_torch() {
+  local begin=$SECONDS
   if have_torch; then
     say "python: .venv has torch $(installed_version torch)"
     return 0
@@ -247,6 +282,7 @@ add_torch() {
   logged pip env LC_ALL=C "$venv/bin/python" -m pip install --no-input \
     --disable-pip-version-check "$TORCH_PACKAGE" "$NUMPY_PACKAGE" || pip_failed
   printf '%s\n' "$TORCH_PACKAGE" >"$venv/muster-torch-package"
+  say "python: torch is installed, after $((SECONDS - begin)) s"
 }
 
 fetch_promtool() {

@@ -14,6 +14,7 @@ muster_add_tests(agent_core_tests unit
     unit/agent/line_merger_test.cc
     unit/agent/log_cut_test.cc
     unit/agent/log_plan_test.cc
+    unit/agent/pipe_size_test.cc
     unit/agent/logs_specs_test.cc
     unit/agent/numa_plan_test.cc
     unit/agent/oom_evidence_test.cc

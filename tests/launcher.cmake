@@ -7,6 +7,8 @@ muster_add_tests(unit_launcher unit
     unit/launcher/help_test.cc
     unit/launcher/launch_plan_test.cc
     unit/launcher/launch_text_test.cc
+    unit/launcher/run_id_plan_test.cc
+    unit/launcher/stop_flags_test.cc
   LINK muster_launcher)
 target_compile_definitions(unit_launcher PRIVATE MUSTER_SHARE="${CMAKE_BINARY_DIR}/share")
 
@@ -29,10 +31,19 @@ add_executable(parse_lines conformance/parser/parse_lines.cc)
 set_target_properties(parse_lines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 target_link_libraries(parse_lines PRIVATE muster_test_options muster_launcher nlohmann_json::nlohmann_json)
 
-# This test reads the options of torchrun's own parser.
+# These tests compare with torchrun's own parser: that of the installed torch, and those of other releases. The
+# Python part of a release is in the folder where scripts/torch_release puts it.
 add_test(NAME parser_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/parser_diff.py $<TARGET_FILE:parse_lines>)
+foreach(release 2.13.0 2.14.1 2.15.0)
+  add_test(NAME parser_diff.${release}
+    COMMAND ${MUSTER_TORCH_PYTHON}
+      ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/parser_diff.py $<TARGET_FILE:parse_lines>
+      --release ${release} --releases ${PROJECT_SOURCE_DIR}/build/torch-releases --count 4000)
+  set_tests_properties(parser_diff.${release} PROPERTIES
+    LABELS conformance TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()
 add_test(NAME devices_diff
   COMMAND ${MUSTER_TORCH_PYTHON}
     ${CMAKE_CURRENT_SOURCE_DIR}/conformance/parser/devices_diff.py $<TARGET_FILE:parse_lines>)

@@ -1,7 +1,6 @@
 # Tests of musterctl: its output, and the program with a real musterd and real jobs.
 muster_add_tests(musterctl_tests unit
   SOURCES
-    unit/musterctl/cgroup_limits_test.cc
     unit/musterctl/http_text_test.cc
     unit/musterctl/doctor_test.cc
     unit/musterctl/gpu_errors_test.cc
@@ -30,8 +29,9 @@ muster_add_python_test(e2e.musterctl nodes e2e/musterctl_test.py)
 muster_add_python_test(e2e.musterctl_answers nodes e2e/musterctl_answers_test.py)
 muster_add_python_test(e2e.musterctl_changes nodes e2e/musterctl_changes_test.py)
 muster_add_python_test(e2e.musterctl_logs nodes e2e/musterctl_logs_test.py)
+muster_add_python_test(e2e.followers nodes e2e/followers_test.py)
 muster_add_python_test(e2e.musterctl_workers nodes e2e/musterctl_workers_test.py)
-set_tests_properties(e2e.musterctl e2e.musterctl_answers e2e.musterctl_changes e2e.musterctl_logs e2e.musterctl_workers
+set_tests_properties(e2e.musterctl e2e.musterctl_answers e2e.musterctl_changes e2e.musterctl_logs e2e.followers e2e.musterctl_workers
   PROPERTIES ENVIRONMENT
   "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTERCTL_BIN=$<TARGET_FILE:musterctl>;FAKE_GPUS=$<TARGET_FILE_DIR:fake_gpus>")
 muster_add_python_test(e2e.agent_http nodes e2e/agent_http_test.py)

@@ -29,3 +29,9 @@ add_test(NAME packages.install
   COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/packaging/packages_test.py)
 set_tests_properties(packages.install PROPERTIES LABELS packages TIMEOUT 3600 COST 300 SKIP_RETURN_CODE 77
   ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+
+# The bundle for a machine with a GPU, and the program in it that plays the checks.
+add_test(NAME gpu.steps COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/gpu/steps_test.py)
+add_test(NAME gpu.bundle COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/gpu/bundle_test.py)
+set_tests_properties(gpu.steps gpu.bundle PROPERTIES LABELS scripts TIMEOUT 300 SKIP_RETURN_CODE 77
+  ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;MUSTER_BIN=$<TARGET_FILE:muster>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")

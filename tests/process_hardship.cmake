@@ -6,9 +6,11 @@ if(MUSTER_SQLITE)
   set_tests_properties(hardship.musterd_process PROPERTIES ENVIRONMENT
     "${e2e_environment};MUSTERD_BIN=$<TARGET_FILE:musterd>;MUSTER_TORCH_PYTHON=${MUSTER_TORCH_PYTHON}")
 endif()
+muster_add_python_test(hardship.file_systems hardship hardship/file_systems_test.py)
 muster_add_python_test(hardship.process_agent hardship hardship/process_agent_test.py)
 muster_add_python_test(hardship.process_cgroup hardship hardship/process_cgroup_test.py)
 muster_add_python_test(hardship.process_moments hardship hardship/process_moments_test.py)
+muster_add_python_test(hardship.process_namespaces hardship hardship/process_namespaces_test.py)
 muster_add_python_test(hardship.process_restarts hardship hardship/process_restarts_test.py)
 # Some of these tests wait for 30 s, so the parts run side by side.
 foreach(shard RANGE 1 2)
@@ -21,6 +23,9 @@ muster_add_python_test(hardship.process_workers hardship hardship/process_worker
 set_tests_properties(hardship.process_moments hardship.process_workers PROPERTIES COST 15)
 set_tests_properties(hardship.process_workers PROPERTIES PROCESSORS 2)
 
+if(TARGET foreign_thread)
+  muster_add_python_test(hardship.foreign_thread hardship hardship/foreign_thread_test.py)
+endif()
 if(TARGET shifted_clock)
   muster_add_python_test(hardship.clock hardship hardship/clock_test.py)
   set_tests_properties(hardship.clock PROPERTIES COST 45 ENVIRONMENT

@@ -61,11 +61,14 @@ muster_add_tests(rendezvous_tests unit
   SOURCES
     support/torch_model.cc
     unit/rendezvous/config_json_test.cc
+    unit/rendezvous/commands_test.cc
     unit/rendezvous/damping_test.cc
     unit/rendezvous/kept_out_test.cc
     unit/rendezvous/native_codec_test.cc
     unit/rendezvous/late_failure_test.cc
+    unit/rendezvous/native_participant_limits_test.cc
     unit/rendezvous/native_participant_test.cc
+    unit/rendezvous/native_participant_texts_test.cc
     unit/rendezvous/printable_text_test.cc
     unit/rendezvous/reply_reader_test.cc
     unit/rendezvous/rendezvous_c10d_test.cc
@@ -75,6 +78,7 @@ muster_add_tests(rendezvous_tests unit
     unit/rendezvous/rendezvous_parts_test.cc
     unit/rendezvous/rendezvous_resume_test.cc
     unit/rendezvous/rendezvous_return_test.cc
+    unit/rendezvous/rendezvous_silence_test.cc
     unit/rendezvous/rendezvous_test.cc
     unit/rendezvous/rendezvous_unseen_test.cc
     unit/rendezvous/run_accounts_test.cc
@@ -129,9 +133,10 @@ endforeach()
 muster_add_tests(rendezvous_access_tests unit
   SOURCES
     unit/rendezvous/c10d_allow_test.cc
+    unit/rendezvous/cgroup_limits_test.cc
     unit/rendezvous/tls_allow_test.cc
     unit/rendezvous/token_file_test.cc
-  LINK muster_rendezvous_net)
+  LINK muster_rendezvous_net muster_cgroup_limits)
 if(MUSTER_OPENSSL)
   target_compile_definitions(rendezvous_access_tests PRIVATE MUSTER_OPENSSL)
 endif()

@@ -2,6 +2,7 @@
 # real torch.
 muster_add_tests(rendezvous_unit_tests unit
   SOURCES
+    unit/rendezvous/address_scope_test.cc
     unit/rendezvous/bounded_json_test.cc
     unit/rendezvous/c10d_codec_test.cc
     unit/rendezvous/json_integer_test.cc
@@ -9,6 +10,7 @@ muster_add_tests(rendezvous_unit_tests unit
     unit/rendezvous/linger_test.cc
     unit/rendezvous/proc_cgroup_test.cc
     unit/rendezvous/shared_bytes_test.cc
+    unit/rendezvous/size_text_test.cc
     unit/rendezvous/store_append_test.cc
     unit/rendezvous/store_table_test.cc
   LINK muster_rendezvous_wire)
@@ -18,6 +20,7 @@ muster_add_tests(store_simulation simulation
 muster_add_tests(store_server_tests threads
   SOURCES
     conformance/event_set_test.cc
+    unit/rendezvous/connect_errors_test.cc
     unit/rendezvous/log_limiter_test.cc
     conformance/store_client_test.cc
     conformance/store_server_test.cc

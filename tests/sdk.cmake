@@ -4,6 +4,20 @@ muster_add_tests(sdk_env_tests unit
   LINK muster::worker_env)
 target_include_directories(sdk_env_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/src)
 
+# Which NCCL backend the SDK makes is decided without LibTorch, so this is also tested without it.
+muster_add_tests(sdk_nccl_choice_tests unit
+  SOURCES
+    ${PROJECT_SOURCE_DIR}/worker_sdk/src/nccl_choice.cc
+    unit/worker_sdk/nccl_choice_test.cc
+  LINK muster_options)
+target_include_directories(sdk_nccl_choice_tests PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/src)
+
+# CMake's search for LibTorch and for NCCL's headers, in folders that look like those of its wheels.
+add_test(NAME sdk_find_torch
+  COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/conformance/sdk/find_torch_test.py
+    ${PROJECT_SOURCE_DIR}/worker_sdk/cmake/MusterTorch.cmake)
+set_tests_properties(sdk_find_torch PROPERTIES LABELS conformance TIMEOUT 120)
+
 # The SDK's rules for pickles need no LibTorch, so they are also tested without it.
 muster_add_tests(sdk_pickle_tests unit
   SOURCES
@@ -53,10 +67,8 @@ if(MUSTER_SDK_BUILT)
     conformance/sdk/ranks_collectives.cc conformance/sdk/ranks_complex.cc
     conformance/sdk/ranks_ddp.cc conformance/sdk/ranks_extra.cc)
   add_executable(sdk_tools conformance/sdk/tools.cc)
-  # worker_sdk/gpu_check.sh runs this program. It is not built by default.
-  add_executable(sdk_gpu conformance/sdk/gpu.cc)
-  set_target_properties(sdk_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
-  foreach(program sdk_ranks sdk_tools sdk_gpu)
+  add_subdirectory(gpu)
+  foreach(program sdk_ranks sdk_tools)
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     target_link_libraries(${program} PRIVATE muster_test_options muster::worker)
     muster_share_torch_headers(${program})

@@ -9,10 +9,12 @@ muster_add_tests(c10d_participant_simulation simulation
   SOURCES
     simulation/c10d_participant_simulation.cc
     support/torch_model.cc
-  LINK muster_rendezvous_core)
+  LINK muster_rendezvous_wire)
 muster_add_tests(agent_sessions_core_tests unit
   SOURCES
+    unit/agent/answer_patience_test.cc
     unit/agent/host_match_test.cc
+    unit/agent/known_host_test.cc
     unit/agent/rank_messages_test.cc
   LINK muster_agent_core)
 muster_add_tests(round_exchange_tests conformance

@@ -1,5 +1,7 @@
 muster_add_tests(supervisor_tests unit
-  SOURCES unit/agent/supervisor_test.cc
+  SOURCES unit/agent/supervisor_test.cc unit/agent/supervisor_leftovers_test.cc
+    unit/agent/leftovers_test.cc unit/agent/forwarded_signals_test.cc
+    unit/agent/failure_notes_test.cc
   LINK muster_agent_core)
 muster_add_tests(supervisor_simulation simulation
   SOURCES simulation/supervisor_simulation.cc

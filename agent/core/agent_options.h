@@ -74,7 +74,7 @@ struct LogOptions {
   std::set<int> local_ranks_filter;  // The ranks shown on the console; empty: all.
   std::vector<std::string> duplicate_stdout_filters;
   std::vector<std::string> duplicate_stderr_filters;
-  std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role<rank>]:".
+  std::string prefix_template;  // --log-line-prefix-template; empty: "[role<rank>]:".
   CaptureStderr capture_stderr = CaptureStderr::Auto;
   std::int64_t max_bytes = 0;           // --log-max-bytes, per log file; 0: no limit.
   LogOnFull on_full = LogOnFull::Drop;  // --log-on-full
@@ -161,8 +161,12 @@ struct AgentOptions {
   /// The launcher's own TORCHELASTIC_ERROR_FILE. Empty: none.
   std::string own_error_file;
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
+  Duration leftover_timeout = std::chrono::seconds(30);  // For what workers leave that succeed.
   Duration hang_timeout{};             // --hang-timeout; 0: idle workers are not detected.
   std::vector<int> signals_to_handle;  // Signal numbers; each ends the job gracefully.
+  /// Signal numbers; each is passed on to the workers, and does not end the job.
+  std::vector<int> signals_to_forward;
+  bool forwards_ignored = false;       // Also those that the launcher has inherited as ignored.
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path, or a name that is looked

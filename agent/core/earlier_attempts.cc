@@ -24,7 +24,9 @@ std::string attempt_line(const AttemptCause& cause) {
 
 }  // namespace
 
-std::string cause_line(std::string_view text) {
+std::string cause_line(std::string_view whole) {
+  const std::string without = without_frames(whole);
+  std::string_view text = without;
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r'))
     text.remove_suffix(1);
   const std::size_t newline = text.rfind('\n');

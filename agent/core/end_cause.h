@@ -23,6 +23,14 @@ inline EndCause refusal(std::string text) {
 inline EndCause missing_resource(std::string text) {
   return {"start_failed", "OSError", std::move(text)};
 }
+/// The process that the user started was killed or crashed.
+inline EndCause front_lost(std::string text) {
+  return {"front_lost", "RuntimeError", std::move(text)};
+}
+/// The shim was killed or crashed.
+inline EndCause shim_lost(std::string text) {
+  return {"shim_lost", "RuntimeError", std::move(text)};
+}
 /// The agent was killed, crashed or hung.
 inline EndCause agent_lost(std::string text) {
   return {"agent_lost", "RuntimeError", std::move(text)};

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <csignal>
 #include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/core/failure_notes.h"
 #include "agent/core/report_text.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/tail_ring.h"
@@ -95,6 +97,7 @@ nlohmann::ordered_json failure_json(const ExplainedEnd& end, bool is_victim) {
   json["died"] = died_json(end);
   json["ended_because"] =
       end.ended_because.empty() ? nullptr : nlohmann::ordered_json(end.ended_because);
+  json["notes"] = end.notes;
   json["error_file"] = end.error_file.empty() ? nullptr : nlohmann::ordered_json(end.error_file);
   json["error"] = nullptr;
   json["error_file_defect"] = nullptr;
@@ -141,6 +144,7 @@ ExitReport::ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends)
   for (const ExplainedEnd& end : failures_)
     clock.add(end.clock);
   clock_was_set_ = clock.was_set();
+  const std::vector<WorkerEnd> all(failures_.begin(), failures_.end());
   std::erase_if(failures_, [](const ExplainedEnd& end) { return !end.has_failed(); });
   const auto place = [](const ExplainedEnd& end) { return std::pair(!end.has_ended(), end.order); };
   std::sort(failures_.begin(), failures_.end(),
@@ -154,6 +158,9 @@ ExitReport::ExitReport(ReportOptions options, std::vector<ExplainedEnd> ends)
       failures_.begin(), failures_.end(),
       [&key](const ExplainedEnd& a, const ExplainedEnd& b) { return key(a) < key(b); });
   first_ = static_cast<std::size_t>(first - failures_.begin());
+  if (failures_.empty() || clock_was_set_) return;
+  if (std::string note = early_ends_note(all, *first); !note.empty())
+    first->notes.push_back(std::move(note));
 }
 
 const ExplainedEnd* ExitReport::first_failure() const {
@@ -198,9 +205,18 @@ std::string ExitReport::victim_text(const ExplainedEnd& end) const {
   return note;
 }
 
-// The text after "traceback :". If torchrun has words for the end, they are alone on the first
-// line.
+// The text after "traceback :", with the notes at its end.
 std::string ExitReport::explanation(const ExplainedEnd& end) const {
+  std::string text = own_explanation(end);
+  for (const std::string& note : end.notes) {
+    if (!text.empty() && text.back() != '\n') text += '\n';
+    text += note;
+  }
+  return text;
+}
+
+// If torchrun has words for the end, they are alone on the first line.
+std::string ExitReport::own_explanation(const ExplainedEnd& end) const {
   std::string text = signal_text(end, is_victim(end));
   const auto add_line = [&text](std::string_view line) {
     if (!text.empty() && !line.empty()) text += '\n';
@@ -219,7 +235,8 @@ std::string ExitReport::explanation(const ExplainedEnd& end) const {
   } else if (end.error) {
     add_line("its error file cannot be read: " + std::string(describe(end.error->error())));
   }
-  const std::string_view tail = last_lines(end.stderr_tail, TailLimits{}, true);
+  const std::string stderr_end = without_frames(end.stderr_tail);
+  const std::string_view tail = last_lines(stderr_end, TailLimits{}, true);
   if (!tail.empty()) {
     add_line(end.tail_is_output ? "the last lines of its output:"
                                 : "the last lines of its stderr:");

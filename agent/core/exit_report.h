@@ -31,6 +31,7 @@ struct ExplainedEnd : WorkerEnd {
   std::string oom_evidence;  // Evidence that the OOM killer killed it (oom_evidence.h); or empty.
   /// The cgroup whose OOM counter has not risen. Empty: no such counter can be read.
   std::string unchanged_oom_counter;
+  std::vector<std::string> notes;  // Further facts that may explain it (failure_notes.h).
 };
 
 struct ReportOptions {
@@ -86,6 +87,7 @@ class ExitReport {
   std::optional<std::int64_t> recorded_s(const ExplainedEnd& end) const;
   std::string block(std::size_t index) const;
   std::string explanation(const ExplainedEnd& end) const;
+  std::string own_explanation(const ExplainedEnd& end) const;
   std::string victim_text(const ExplainedEnd& end) const;
 
   ReportOptions options_;

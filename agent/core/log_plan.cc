@@ -37,12 +37,18 @@ bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_termina
 
 LinePrefix prefix_of(const AgentOptions& options, const LogContext& context, LocalRank local_rank) {
   const int rank = context.base_global_rank.value + local_rank.value;
-  // torchrun has the first three names.
+  // torchrun has all of these names but ${host} and ${time}.
   return LinePrefix::from_template(options.log.prefix_template,
                                    {{"role_name", options.role},
                                     {"rank", std::to_string(rank)},
                                     {"local_rank", std::to_string(local_rank.value)},
+                                    {"hostname", context.host},
                                     {"host", context.host}});
+}
+
+// With /dev/null, -r and -t have no effect, as under torchrun.
+bool has_dir(const LogOptions& log, const LogContext& context) {
+  return !log.discard && !context.attempt_dir.empty();
 }
 
 WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context,
@@ -55,7 +61,7 @@ WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context
 
   StreamSet files;
   StreamSet tee;
-  if (!log.discard) {  // With /dev/null, -r and -t have no effect, as under torchrun.
+  if (has_dir(log, context)) {
     plan.dir = context.attempt_dir + "/" + std::to_string(local_rank.value);
     plan.error_file = plan.dir + "/error.json";
     tee = log.tee.at(local_rank.value);
@@ -152,7 +158,7 @@ LinePrefix LinePrefix::from_template(std::string_view text, const TemplateValues
 AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context) {
   AttemptLogPlan plan;
   const LogOptions& log = options.log;
-  if (!log.discard) {
+  if (has_dir(log, context)) {
     plan.directories.push_back(context.attempt_dir);
     if (!log.duplicate_stdout_filters.empty())
       plan.filtered_stdout = context.attempt_dir + "/filtered_stdout.log";
@@ -161,7 +167,7 @@ AttemptLogPlan plan_logs(const AgentOptions& options, const LogContext& context)
   }
   for (int i = 0; i < options.local_world_size; ++i) {
     plan.workers.push_back(plan_worker(options, context, LocalRank{i}));
-    if (!log.discard) plan.directories.push_back(plan.workers.back().dir);
+    if (has_dir(log, context)) plan.directories.push_back(plan.workers.back().dir);
   }
   return plan;
 }

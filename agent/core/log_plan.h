@@ -95,7 +95,7 @@ struct AttemptLogPlan {
 
 /// What the plan depends on besides the options.
 struct LogContext {
-  std::string attempt_dir;      // Absolute; ignored with --log-dir /dev/null.
+  std::string attempt_dir;      // Absolute; empty: there is none. Ignored with --log-dir /dev/null.
   GlobalRank base_global_rank;  // The global rank of local rank 0.
   std::string host;
   bool stderr_is_terminal = false;

@@ -1,9 +1,10 @@
 #include "agent/core/oom_evidence.h"
 
 #include <charconv>
-#include <cstdio>
+#include <cstdint>
 
 #include "rendezvous/core/next_field.h"
+#include "rendezvous/core/size_text.h"
 
 namespace muster {
 namespace {
@@ -14,12 +15,6 @@ std::optional<std::int64_t> leading_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end == text.data()) return std::nullopt;
   return number;
-}
-
-std::string mebibytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.0f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
 }
 
 }  // namespace
@@ -57,8 +52,10 @@ std::string oom_evidence(const OomFacts& facts, int pid, int unexplained) {
   for (const std::string& line : facts.kernel_lines)
     if (oom_victim(line) == pid) return "the kernel's log says \"" + line + "\"";
   if (facts.kills == 0) return "";
-  const std::string limit =
-      facts.limit_bytes ? ", which has a limit of " + mebibytes(*facts.limit_bytes) : "";
+  const std::string limit = facts.limit_bytes
+                                ? ", which has a limit of " +
+                                      mebibytes_text(static_cast<std::uint64_t>(*facts.limit_bytes))
+                                : "";
   const std::string counted = "it killed " + std::to_string(facts.kills) +
                               (facts.kills == 1 ? " process of " : " processes of ") +
                               facts.cgroup_dir + limit;

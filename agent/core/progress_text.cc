@@ -66,6 +66,16 @@ std::string left_behind_text(int pid) {
          "I/O?)";
 }
 
+std::string forwarded_text(int signal, int workers) {
+  const std::string received = "received " + signal_name(signal);
+  if (workers < 0)
+    return received + ", which every process of the job has got: not passed on; the job goes on";
+  if (workers == 0)
+    return received + ", which no worker here catches: not passed on; the job goes on";
+  return received + ": passed on to " + std::to_string(workers) +
+         (workers == 1 ? " worker" : " workers") + " (--signals-to-forward); the job goes on";
+}
+
 std::string stopping_text(int signal, Duration timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
   return "received " + signal_name(signal) + ": stopping the workers, SIGKILL after " +

@@ -27,6 +27,8 @@ std::string exit_barrier_text(Duration elapsed);
 // Lines that only muster has.
 std::string restarting_text(const AgentOptions& options, int restarts_left);
 std::string left_behind_text(int pid);
+/// `workers`: how many got the signal from muster; -1: they had it already.
+std::string forwarded_text(int signal, int workers);
 std::string stopping_text(int signal, Duration timeout);
 
 }  // namespace muster

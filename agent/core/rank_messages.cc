@@ -48,6 +48,28 @@ boost::system::result<RoleInfo, RankMessageError> decode_role_info(std::string_v
   return RoleInfo{{*group_rank}, role->get<std::string>(), *workers};
 }
 
+std::string encode_nodes_claim(const NodesClaim& claim) {
+  return R"({"nnodes": )" + std::to_string(claim.nodes) + R"(, "rank": )" +
+         std::to_string(claim.group_rank.value) + R"(, "host": )" + json_text(claim.host) + "}";
+}
+
+boost::system::result<NodesClaim, RankMessageError> decode_nodes_claim(std::string_view text) {
+  json message;
+  if (parse_bounded_json(text, kLimits, message) || !message.is_object())
+    return RankMessageError{"it is not a JSON object"};
+  const auto number = [&message](const char* name, int smallest) {
+    const auto found = message.find(name);
+    return found == message.end() ? std::nullopt : integer_within(*found, smallest, kMaxWorldSize);
+  };
+  const auto nodes = number("nnodes", 1);
+  const auto rank = number("rank", 0);
+  const auto host = message.find("host");
+  if (!nodes) return RankMessageError{"nnodes is not a whole number in its range"};
+  if (!rank) return RankMessageError{"rank is not a whole number in its range"};
+  if (host == message.end() || !host->is_string()) return RankMessageError{"host is not a text"};
+  return NodesClaim{*nodes, {*rank}, host->get<std::string>()};
+}
+
 std::string encode_assigned_ranks(const AssignedRanks& ranks) {
   return "[" + std::to_string(ranks.base_global_rank.value) + ", " +
          std::to_string(ranks.world_size) + ", " + std::to_string(ranks.base_role_rank) + ", " +

@@ -45,4 +45,32 @@ std::string presentable(std::string_view tail) {
   return result;
 }
 
+namespace {
+
+/// Whether the line is "frame #N: ...", also behind blanks and torch's "[rank0]: ".
+bool is_frame(std::string_view line) {
+  if (line.starts_with("[rank"))
+    if (const std::size_t end = line.find("]:"); end != std::string_view::npos)
+      line.remove_prefix(end + 2);
+  line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
+  constexpr std::string_view kFrame = "frame #";
+  if (!line.starts_with(kFrame)) return false;
+  line.remove_prefix(kFrame.size());
+  const std::size_t colon = line.find_first_not_of("0123456789");
+  return colon != std::string_view::npos && colon > 0 && line[colon] == ':';
+}
+
+}  // namespace
+
+std::string without_frames(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    const std::size_t size = newline == std::string_view::npos ? text.size() : newline + 1;
+    if (!is_frame(text.substr(0, size))) result.append(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+  return result;
+}
+
 }  // namespace muster

@@ -22,4 +22,8 @@ std::string indented(std::string_view text);
 /// characters are replaced, so that the text cannot control the terminal.
 std::string presentable(std::string_view tail);
 
+/// The text without the lines of C++ stacks with which torch's messages end ("frame #3: ..."):
+/// their cause stands above them.
+std::string without_frames(std::string_view text);
+
 }  // namespace muster

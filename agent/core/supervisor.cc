@@ -8,12 +8,26 @@
 #include "rendezvous/core/check.h"
 
 namespace muster {
+
 namespace {
+
+constexpr const char* kNeverRan =
+    "the job of this run id has ended with success, but this node never had a place in it and has "
+    "started no worker; if the nodes belong to different jobs, give each job its own --rdzv-id; if "
+    "this node is one more than the job needs, give it --spare";
 
 // The time that a hung worker has for its final output (Python's faulthandler) and its core file.
 constexpr Duration kAbortTimeout = std::chrono::seconds(10);
 
 }  // namespace
+
+SupervisorSettings supervisor_settings(const AgentOptions& options) {
+  return {.local_world_size = options.local_world_size,
+          .max_restarts = options.max_restarts,
+          .stop_timeout = options.shutdown_timeout,
+          .leftover_timeout = options.leftover_timeout,
+          .must_run = !options.rendezvous.settings.spare};
+}
 
 Supervisor::Supervisor(SupervisorSettings settings) : settings_(settings) {
   MUSTER_CHECK(settings_.local_world_size > 0);
@@ -38,7 +52,7 @@ SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
 
 SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
   rendezvous_error_ = event.reason;
-  job_over_ = true;  // The other nodes can be told nothing any more.
+  job_over_ = true;  // From now on no message reaches the other nodes.
   const bool waits = state_ == State::Joining;
   if (waits || next_ == Next::Restart) need_round();
   return waits || state_ == State::Leaving ? finish() : SupervisorActions{};
@@ -70,8 +84,16 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
     return finish();
   }
   if (state_ == State::Joining) {
-    if (!event.succeeded) record_job_failure(event);
+    if (!event.succeeded)
+      record_job_failure(event);
+    else if (!outcome_.started && settings_.must_run && outcome_.why == Finish::Why::Succeeded)
+      outcome_ = {.why = Finish::Why::RendezvousFailed, .reason = kNeverRan};
     return finish();
+  }
+  // This node's own success stays: what the workers have left still has its time to end.
+  if (has_succeeded()) {
+    if (!event.succeeded) outcome_.reason = event.reason;
+    return {};
   }
   next_ = Next::Finish;  // No round follows.
   // After a success no other node waits for this one: workers that run go on.
@@ -128,11 +150,11 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       [[fallthrough]];
     case State::Running:
       if (outcome_.why == Finish::Why::Succeeded)
-        return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
+        return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : end_attempt();
       decide_restart();
       return stop(SIGTERM, now);
     case State::Stopping:
-      return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : kill();
+      return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : end_attempt();
     case State::Joining:
     case State::Killing:
     case State::Leaving:
@@ -163,7 +185,7 @@ SupervisorActions Supervisor::end_hung_worker(Instant now) {
   if (hung_signal_ == SIGKILL) {  // SIGKILL did not end the worker: it waits in the kernel.
     outcome_.why = Finish::Why::WorkerFailed;
     outcome_.reason = "a worker that hangs could not be killed";
-    return kill();
+    return end_attempt();
   }
   hung_signal_ = hung_signal_ == 0 ? SIGABRT : SIGKILL;
   deadline_ = now + kAbortTimeout;
@@ -231,6 +253,8 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
       if (again) return kill();
       return {SignalWorkers{number}};  // A worker may handle this signal in a way of its own.
     case State::Killing:
+      return again ? kill()
+                   : SupervisorActions{KillEverything{clean_up_times(settings_.leftover_timeout)}};
     case State::Done:
       return {};
   }
@@ -245,21 +269,39 @@ SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
   }
   deadline_.reset();
   if (state_ == State::Running && hung_) return end_hung_worker(now);
-  return state_ == State::Stopping ? kill() : SupervisorActions{};
+  return state_ == State::Stopping ? end_attempt() : SupervisorActions{};
 }
 
 SupervisorActions Supervisor::stop(int signal, Instant now) {
-  if (!any(Slot::Alive) && !any(Slot::Asked)) return kill();
+  if (!any(Slot::Alive) && !any(Slot::Asked)) return end_attempt();
   state_ = State::Stopping;
   deadline_ = now + settings_.stop_timeout;
   return {SignalWorkers{signal}};
 }
 
-// Also runs after workers that succeeded: processes that they left behind must not outlive them.
+// Also runs after workers that succeeded: what they leave gets time to end, but does not outlive
+// muster.
+SupervisorActions Supervisor::end_attempt() {
+  state_ = State::Killing;
+  deadline_.reset();
+  LeftoverTimes times = clean_up_times(settings_.leftover_timeout);
+  if (has_succeeded()) times.until_sigterm = settings_.leftover_timeout;
+  return {KillEverything{times}};
+}
+
+// The user does not want to wait any longer.
 SupervisorActions Supervisor::kill() {
   state_ = State::Killing;
   deadline_.reset();
   return {KillEverything{}};
+}
+
+/// Whether all workers of this node have succeeded, and nothing follows but the node's end.
+bool Supervisor::has_succeeded() const {
+  const auto succeeded = [](Slot slot) { return slot == Slot::Succeeded; };
+  return state_ == State::Killing && next_ == Next::Finish &&
+         outcome_.why == Finish::Why::Succeeded &&
+         std::all_of(slots_.begin(), slots_.end(), succeeded);
 }
 
 SupervisorActions Supervisor::report_end() {

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/core/agent_options.h"
+#include "agent/core/leftovers.h"
 #include "agent/core/worker_end.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/time.h"
@@ -84,8 +86,11 @@ struct EndWorker {
   LocalRank rank;
   int number = 0;
 };
-/// Kill all processes of the job on this node, and answer with EverythingGone.
-struct KillEverything {};
+/// Kill the workers that live, give what the attempt has left this time to end, kill the rest, and
+/// answer with EverythingGone. A second one before the answer can only shorten that time.
+struct KillEverything {
+  LeftoverTimes times{};
+};
 struct AnnounceFailure {
   LocalRank rank;
   WorkerExit exit;
@@ -126,8 +131,14 @@ using SupervisorActions = std::vector<SupervisorAction>;
 struct SupervisorSettings {
   int local_world_size = 1;
   int max_restarts = 0;
-  Duration stop_timeout = std::chrono::seconds(30);  // From the first signal to SIGKILL.
+  Duration stop_timeout = std::chrono::seconds(30);      // From the first signal to SIGKILL.
+  Duration leftover_timeout = std::chrono::seconds(30);  // After success, for what is left.
+  /// Not with --spare: a node that never had workers has not succeeded with the job. It may have
+  /// met another job of the same run id.
+  bool must_run = false;
 };
+
+SupervisorSettings supervisor_settings(const AgentOptions& options);
 
 class Supervisor {
  public:
@@ -148,7 +159,7 @@ class Supervisor {
     Starting,  // StartWorkers was sent; the result of some starts is not known yet.
     Running,   // All workers were started; none has failed.
     Stopping,  // The workers were signalled to end, and have time until the deadline.
-    Killing,   // All processes are being killed.
+    Killing,   // No worker may live any more: what is left ends by itself, or is killed.
     Leaving,   // No process is alive, and the end was reported. Waits for JobEnded.
     Done,
   };
@@ -179,7 +190,9 @@ class Supervisor {
   void need_round();
   void record_job_failure(const JobEnded& event);
   SupervisorActions stop(int signal, Instant now);
+  SupervisorActions end_attempt();
   SupervisorActions kill();
+  bool has_succeeded() const;
   SupervisorActions report_end();
   SupervisorActions finish();
   bool has_workers() const;  // In Starting or Running.

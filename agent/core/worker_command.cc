@@ -1,9 +1,11 @@
 #include "agent/core/worker_command.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "agent/core/string_template.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/hex.h"
 
 namespace muster {
 
@@ -35,6 +37,23 @@ std::string shown_command(const AgentOptions& options) {
   const auto hidden = words.end() - end;
   if (hidden == 0) return text;
   return text + " (and " + std::to_string(hidden) + (hidden == 1 ? " argument)" : " arguments)");
+}
+
+std::string command_digest(const AgentOptions& options) {
+  const std::vector<std::string>& words = options.command;
+  auto word = std::find(words.begin(), words.end(), options.entry_point);
+  if (word == words.end()) word = words.begin();
+  std::uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a.
+  const auto add = [&digest](unsigned char byte) { digest = (digest ^ byte) * 0x100000001b3ULL; };
+  for (; word != words.end(); ++word) {
+    for (const char c : *word)
+      add(static_cast<unsigned char>(c));
+    add(0);  // No word contains it.
+  }
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8)
+    bytes += static_cast<char>(digest >> shift & 0xff);
+  return to_hex(bytes);
 }
 
 std::string failed_program_text(const AgentOptions& options) {

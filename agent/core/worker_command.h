@@ -18,6 +18,11 @@ std::vector<std::string> worker_command(const AgentOptions& options, LocalRank l
 /// train.py (and 2 arguments)".
 std::string shown_command(const AgentOptions& options);
 
+/// A digest of what the workers run, for other nodes of the job: the script, module or program and
+/// its arguments, without the path of Python, which may differ. It hides the arguments, but not
+/// from somebody who tries likely ones.
+std::string command_digest(const AgentOptions& options);
+
 /// The failed program for a log line, in torchrun's words: "of binary: sh", the program as it was
 /// given. With --run-path the program would always be Python, so the text is "of fn:
 /// run_script_path (train.py)".

@@ -15,7 +15,6 @@ constexpr std::string_view kJob = "MUSTER_JOB";
 constexpr const char* kChannel = "MUSTER_WORKER_CHANNEL";
 // The tokens of the jobs around this one, the outermost first, joined with ':'.
 constexpr std::string_view kOuterJobs = "MUSTER_OUTER_JOBS";
-constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr std::string_view kAsyncErrors = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 constexpr const char* kGeneration = "MUSTER_GENERATION";
@@ -42,7 +41,7 @@ std::optional<std::string> find(const Variables& variables, std::string_view nam
 }
 
 // The device that worker `local_rank` sees as its only one. An empty list counts as one empty
-// entry, as in torchrun 2.13. The launcher has made sure that the list is long enough.
+// entry, as in torchrun. The launcher has made sure that the list is long enough.
 std::string visible_device(const std::optional<std::string>& devices, LocalRank local_rank) {
   if (!devices) return std::to_string(local_rank.value);
   const std::vector<std::string_view> entries = split(*devices, ',');
@@ -96,9 +95,13 @@ Variables own_variables(const Variables& before, const AgentOptions& options,
   if (!find(before, kAsyncErrors)) ours.emplace_back(kAsyncErrors, "1");
   if (options.set_omp_num_threads && !find(before, "OMP_NUM_THREADS"))
     ours.emplace_back("OMP_NUM_THREADS", "1");
-  if (options.virtual_local_rank)
-    ours.emplace_back(kVisibleDevices,
-                      visible_device(find(before, kVisibleDevices), worker.local_rank));
+  if (options.virtual_local_rank) {
+    const std::string_view list =
+        variable_of_devices(options, find(before, kHipVisibleDevices).value_or(""));
+    const std::string device = visible_device(find(before, list), worker.local_rank);
+    ours.emplace_back(kCudaVisibleDevices, device);
+    if (list == kHipVisibleDevices) ours.emplace_back(kHipVisibleDevices, device);
+  }
   std::string outer = outer_jobs(before, worker.job_token);
   // NODE_RANK is not torchrun's; Lightning and others need it. A value that the user or the
   // scheduler has set stays. A value of a muster around this one belongs to another job.
@@ -118,6 +121,11 @@ void apply(const EnvironmentChanges& changes, Variables& variables) {
 }
 
 }  // namespace
+
+std::string_view variable_of_devices(const AgentOptions& options, std::string_view hip_devices) {
+  const bool is_chosen = options.worker_environment.contains(std::string(kCudaVisibleDevices));
+  return hip_devices.empty() || is_chosen ? kCudaVisibleDevices : kHipVisibleDevices;
+}
 
 std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
                                               const AgentOptions& options) {

@@ -46,6 +46,14 @@ struct WorkerIdentity {
   EnvironmentChanges changes = {};
 };
 
+inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr std::string_view kHipVisibleDevices = "HIP_VISIBLE_DEVICES";
+
+/// The variable whose list --virtual-local-rank shares out among the workers: as in torchrun 2.15,
+/// HIP_VISIBLE_DEVICES where it has a value, `hip_devices`. But the GPUs that
+/// --nproc-per-node=gpu:1,3 chooses are always in CUDA_VISIBLE_DEVICES.
+std::string_view variable_of_devices(const AgentOptions& options, std::string_view hip_devices);
+
 /// The agent's own `environment`, in which the variables of options such as --omp replace those of
 /// the same name.
 std::vector<std::string> inherited_by_workers(std::vector<std::string> environment,
@@ -54,7 +62,7 @@ std::vector<std::string> inherited_by_workers(std::vector<std::string> environme
 /// "NAME=value" for every variable; no name occurs twice. The inherited variables come first, in
 /// their order, without those that muster sets. The variables that muster sets follow, in a fixed
 /// order. If an inherited name occurs twice, its first value is used, as by getenv and Python.
-/// Entries without a name are dropped. With --virtual-local-rank, CUDA_VISIBLE_DEVICES has an entry
+/// Entries without a name are dropped. With --virtual-local-rank, the list of devices has an entry
 /// for each worker: check_virtual_devices() in the launcher refuses shorter lists.
 std::vector<std::string> worker_env(const std::vector<std::string>& inherited,
                                     const AgentOptions& options, const RoundFacts& round,

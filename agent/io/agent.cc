@@ -65,13 +65,11 @@ class Agent {
               {.on_report = [this](const ShimReport& report) { on_report(report); },
                .on_lost = [this] { on_shim_lost(); }}),
         stop_(options, link_, workers_),
-        work_(io_, options.log.dir.empty() ? "a temporary folder" : options.log.dir),
+        work_(io_, options.log.dir, options.shutdown_timeout),
         job_end_(options, work_),
         event_log_(options, host_name(),
                    [this](std::string line) { work_.print(std::move(line)); }),
-        supervisor_({.local_world_size = options.local_world_size,
-                     .max_restarts = options.max_restarts,
-                     .stop_timeout = options.shutdown_timeout}),
+        supervisor_(supervisor_settings(options)),
         run_files_(context.run_files),
         group_(options, {environment_, job_, host_name(), std::string()},
                [this](const auto& why) { asio::post(io_, [this, why] { on_logs_full(why); }); }),
@@ -87,6 +85,7 @@ class Agent {
         answers_(io_, work_, hangs_),
         reporter_(io_, options.local_world_size, [this](const auto& is) { session_->report(is); }),
         launcher_pid_(context.launcher_pid),
+        cgroup_(std::move(context.cgroup)),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
         session_(make_session(io_, options, session_handlers())) {
     workers_store_.on_reach([this](const NativeReach& asked) {
@@ -118,8 +117,8 @@ class Agent {
   void create_run_files() {
     job_end_.on_ends([this](const auto& ends) { reporter_.ended(ends); });
     auto problem = std::make_shared<std::string>();
-    work_.run([this, problem] { *problem = run_files_.create(); },
-              [this, problem](bool) { begin(*problem); });
+    const auto create = [this, problem] { *problem = run_files_.create(); };
+    work_.run(create, [this, problem](bool) { begin(*problem); });
   }
 
   void begin(const std::string& problem) {
@@ -137,13 +136,13 @@ class Agent {
   void adopt_run_files() {
     link_.send({.kind = ShimRequest::Kind::Keep}, run_files_.copies_of_locks());
     watchdogs_->read_timers(run_files_.fifo());
+    group_.adopt(run_files_);
     OwnedFd listener = run_files_.take_channel();
-    if (listener.get() < 0) return;
+    if (!listener.is_open()) return;
     channel_ = std::make_unique<WorkerChannel>(
         io_, std::move(listener), run_files_.channel_path(), options_.local_world_size,
         WorkerChannel::Handlers{[this](const WorkerProgress& progress) { on_progress(progress); },
                                 [this](LocalRank rank) { stop_.signal_overdue(rank); }});
-    group_.set_channel(channel_->path());
     stop_.set_channel(channel_.get());
   }
 
@@ -207,6 +206,10 @@ class Agent {
       case ShimReport::Kind::WorkerSignalled:
         group_.record_signal(report);
         return stop_.on_signalled(report);
+      case ShimReport::Kind::Leftovers:
+        return stop_.on_leftovers(report);
+      case ShimReport::Kind::Forwarded:
+        return stop_.on_forwarded(report);
       case ShimReport::Kind::AllGone:
         if (report.pid == 0)
           sessions_.clear();
@@ -234,7 +237,6 @@ class Agent {
     feed(SignalArrived{.number = number, .for_workers = is_handled(number) ? 0 : SIGTERM});
   }
 
-  // --log-on-full=fail: the workers are stopped as after SIGTERM, and the job fails.
   void on_logs_full(const std::string& why) {
     if (logs_full_ || supervisor_.finished()) return;
     logs_full_ = why;
@@ -242,13 +244,12 @@ class Agent {
     feed(SignalArrived{.number = SIGTERM, .is_own = true, .reason = why});
   }
 
-  // The kernel kills the workers when the shim dies. This function kills their descendants.
-  void on_shim_lost() {
+  void on_shim_lost() {  // The kernel has killed the workers. This kills their descendants.
     hangs_.cancel();
     if (ended_) return io_.stop();
     kill_job(
         sessions_, [this](std::string_view variable) { return marks_job(variable, job_); },
-        WorkerCgroup(shim_pid_));
+        WorkerCgroup(cgroup_));
     run_files_.remove(false);
     ::_exit(1);
   }
@@ -275,6 +276,7 @@ class Agent {
             },
         .host_store = [this](const auto& done) { workers_store_.prepare(done); },
         .restrict_store = [this](const std::string& address) { workers_store_.listen_at(address); },
+        .set_store_token = [this](const auto& token) { workers_store_.set_token(token); },
         .set_reach_answer =
             [this](std::int64_t generation, std::optional<Instant> whole_at) {
               workers_store_.set_reach_answer(generation, whole_at);
@@ -310,7 +312,6 @@ class Agent {
   }
 
   void apply(const LeaveRendezvous&) { session_->leave(); }
-
   // --- starting the workers of an attempt -------------------------------------------------------
   void apply(const StartWorkers& action) {
     event_log_.rendezvous_completed();
@@ -353,8 +354,7 @@ class Agent {
                    });
   }
 
-  // Each request is sent before the next is prepared: the shim starts that worker meanwhile.
-  void send_starts() {
+  void send_starts() {  // The shim starts each worker while the next request is prepared.
     start_pending_ = false;
     answers_.attempt_begins(reporter_.starts(), group_.logs());
     for (int rank = 0; rank < options_.local_world_size; ++rank) {
@@ -371,8 +371,7 @@ class Agent {
       feed(WorkerStartFailed{LocalRank{rank}, reason});
   }
 
-  // The attempt ends before its start requests were sent.
-  void cancel_start() {
+  void cancel_start() {  // The attempt ends before its start requests were sent.
     if (std::exchange(start_pending_, false)) fail_starts("stopped before the start");
   }
 
@@ -384,9 +383,10 @@ class Agent {
       spdlog::info("{}", restart_text(options_, action.restarts_left));
       spdlog::warn("{}", restarting_text(options_, action.restarts_left));
     }
+    if (const auto note = group_.early_ends(action.rank); !note.empty()) spdlog::warn("{}", note);
     reporter_.failed(action.rank, action.exit, group_.ended_because(action.rank));
-    const GlobalRank rank = round_.ranks.global_rank(action.rank);
-    session_->workers_failed("rank " + std::to_string(rank.value) + " " + exit_text(action.exit));
+    const int rank = round_.ranks.global_rank(action.rank).value;
+    session_->workers_failed("rank " + std::to_string(rank) + " " + exit_text(action.exit));
   }
 
   void apply(const EndWorker& action) { stop_.end_worker(action); }
@@ -396,8 +396,8 @@ class Agent {
     cancel_start();
   }
 
-  void apply(const KillEverything&) {
-    stop_.kill_everything();
+  void apply(const KillEverything& action) {
+    stop_.kill_everything(action);
     cancel_start();
   }
 
@@ -426,7 +426,6 @@ class Agent {
         [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 
-  /// Closes the session and the --logs-specs program, then sends the outcome to the shim.
   void end(int exit_code, int signal = 0) {
     ended_ = true;
     hangs_.cancel();
@@ -473,7 +472,7 @@ class Agent {
   NodeAnswers answers_;
   NodeReporter reporter_;
   const int launcher_pid_;
-  const int shim_pid_ = ::getppid();
+  const std::string cgroup_;
   std::unique_ptr<Watchdogs> watchdogs_;
   std::unique_ptr<WorkerChannel> channel_;
   WorkersStore workers_store_;

@@ -15,6 +15,7 @@ struct AgentContext {
   std::vector<std::string> environment;  // The environment that the workers inherit.
   RunFiles& run_files;                   // Created by the agent, and removed at the end.
   int socket = -1;                       // To the shim. The agent owns it.
+  std::string cgroup;                    // The name of the workers' cgroup.
   int launcher_pid = 0;                  // The pid of the process that the user started.
 };
 

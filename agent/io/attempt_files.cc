@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/io/owned_folder.h"
 #include "agent/posix/find_program.h"
 #include "rendezvous/core/from_errno.h"
 #include "rendezvous/core/limit_advice.h"
@@ -77,9 +78,10 @@ std::vector<Result<std::string>> find_programs(const AttemptFilesRequest& reques
   return found;
 }
 
-bool is_own_folder_at(const std::string& path) {
+bool is_foreign_folder_at(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && is_own_folder(info);
+  if (::lstat(path.c_str(), &info) != 0) return true;
+  return !is_own_folder(info) && (!S_ISDIR(info.st_mode) || is_local_disk(path));
 }
 
 }  // namespace
@@ -104,7 +106,7 @@ AttemptFiles create_attempt_files(const AttemptFilesRequest& request) {
                            : plan_logs(request.options, log_context);
   for (const std::string& dir : made.plan.directories) {
     if (::mkdir(dir.c_str(), 0777) == 0) continue;  // The parent directory usually exists.
-    if (errno == EEXIST && dir.starts_with(run_dir.path() + "/") && !is_own_folder_at(dir)) {
+    if (errno == EEXIST && dir.starts_with(run_dir.path() + "/") && is_foreign_folder_at(dir)) {
       made.problem = "cannot make the log directory " + dir + ": another user has made it";
       return made;
     }

@@ -19,6 +19,7 @@
 #include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/owned_fd.h"
+#include "rendezvous/net/same_file.h"
 
 namespace muster {
 namespace {
@@ -70,27 +71,57 @@ std::optional<int> inherited_descriptor(fs::path path) {
 // existing file keeps its mode.
 constexpr mode_t kMode = 0600;
 
-error_code write_in_place(const std::string& path, const std::string& text) {
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  const OwnedFd fd(::open(path.c_str(), kFlags, kMode));
-  if (!fd.is_open()) return from_errno(errno);
-  const error_code error = write_all_in_time(fd.get(), text);
-  // An empty file is clearly no report. Fails for a FIFO and a device.
-  if (error) (void)!::ftruncate(fd.get(), 0);
+/// A folder entry: `name` in the folder that `folder` is open for.
+struct Entry {
+  OwnedFd folder;
+  std::string name;
+};
+
+/// Entry of `path`. Its folder is not open if that fails, with errno.
+Entry entry_of(const fs::path& path) {
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  return {OwnedFd(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), path.filename()};
+}
+
+/// The entry that leads to `fd`, a file that was opened as `path`. Its folder is not open if the
+/// kernel does not tell, or if the entry leads to another file by now.
+Entry entry_of_opened(int fd, const std::string& path, bool is_link) {
+  std::error_code ec;
+  const fs::path real =
+      is_link ? fs::read_symlink("/proc/self/fd/" + std::to_string(fd), ec) : fs::path(path);
+  if (ec) return {};
+  Entry entry = entry_of(real);
+  struct stat named {};
+  struct stat opened {};
+  const bool is_same =
+      entry.folder.is_open() && ::fstat(fd, &opened) == 0 &&
+      ::fstatat(entry.folder.get(), entry.name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+      is_same_file(named, opened);
+  return is_same ? std::move(entry) : Entry{};
+}
+
+error_code write_in_place(int fd, const std::string& text) {
+  (void)!::ftruncate(fd, 0);  // Fails for a FIFO and a device.
+  const error_code error = write_all_in_time(fd, text);
+  if (error) (void)!::ftruncate(fd, 0);  // An empty file is clearly no report.
   return error;
 }
 
-// `mode` is the mode of the file that is replaced; nothing if there is none.
-error_code replace(const std::string& path, const std::string& text, std::optional<mode_t> mode) {
-  const std::string temporary = path + ".muster-" + random_name(8);
-  OwnedFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+// Writes a file beside `entry`, and renames it to that name. `mode` is the mode of the file that is
+// replaced; nothing if there is none.
+error_code replace(const Entry& entry, const std::string& text, std::optional<mode_t> mode) {
+  const int folder = entry.folder.get();
+  const std::string temporary = entry.name + ".muster-" + random_name(8);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  OwnedFd fd(::openat(folder, temporary.c_str(), kFlags, kMode));
   if (!fd.is_open()) return from_errno(errno);
   error_code error = write_all_in_time(fd.get(), text);
   if (!error && mode && ::fchmod(fd.get(), *mode & 07777) != 0) error = from_errno(errno);
   if (!error && ::fsync(fd.get()) != 0) error = from_errno(errno);
   fd.reset();
-  if (!error && ::rename(temporary.c_str(), path.c_str()) != 0) error = from_errno(errno);
-  if (error) ::unlink(temporary.c_str());
+  if (!error && ::renameat(folder, temporary.c_str(), folder, entry.name.c_str()) != 0)
+    error = from_errno(errno);
+  if (error) ::unlinkat(folder, temporary.c_str(), 0);
   return error;
 }
 
@@ -98,6 +129,47 @@ error_code replace(const std::string& path, const std::string& text, std::option
 // writable.
 bool may_work_in_place(int error) {
   return error == EBUSY || error == EXDEV || error == EACCES || error == EPERM || error == EROFS;
+}
+
+// Only the kernel follows links, and it opens the file before muster replaces it: so the kernel's
+// rules for links, FIFOs and files in shared folders hold (fs.protected_symlinks and the like, see
+// proc(5)). O_CREAT is what asks for the last two.
+error_code write_existing(const std::string& path, bool is_link, const std::string& text) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  const OwnedFd fd(::open(path.c_str(), kFlags, kMode));
+  struct stat info {};
+  if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) return from_errno(errno);
+  // Another user's file stays that user's.
+  if (S_ISREG(info.st_mode) && info.st_uid == ::geteuid()) {
+    const Entry entry = entry_of_opened(fd.get(), path, is_link);
+    if (entry.folder.is_open()) {
+      const error_code error = replace(entry, text, info.st_mode);
+      if (!may_work_in_place(error.value())) return error;
+    }
+  }
+  return write_in_place(fd.get(), text);
+}
+
+error_code write_new(const std::string& path, const std::string& text) {
+  const Entry entry = entry_of(path);
+  if (!entry.folder.is_open()) return from_errno(errno);
+  return replace(entry, text, std::nullopt);
+}
+
+/// Whether another user has put `entry` into a folder like /tmp, where every user may create names,
+/// and only their owners may remove them. The kernel has the same rule, but a system may turn it
+/// off.
+bool is_planted(const std::string& path, const struct stat& entry) {
+  const fs::path parent = fs::path(path).parent_path();
+  struct stat folder {};
+  if (::stat(parent.empty() ? "." : parent.c_str(), &folder) != 0) return false;
+  const bool is_shared = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  return is_shared && entry.st_uid != ::geteuid() && entry.st_uid != folder.st_uid;
+}
+
+/// Whether the kernel follows `path` to its end. If `path` leads nowhere, that counts as yes.
+bool may_follow(const std::string& path) {
+  return OwnedFd(::open(path.c_str(), O_PATH | O_CLOEXEC)).is_open() || errno == ENOENT;
 }
 
 }  // namespace
@@ -112,19 +184,13 @@ std::optional<std::string> read_error_file_at(const std::string& path) {
 }
 
 error_code write_whole_file(const std::string& path, const std::string& text) {
-  if (const auto fd = inherited_descriptor(path)) return write_all_in_time(*fd, text);
-  std::string target = path;
   struct stat info {};
-  const bool exists = ::lstat(path.c_str(), &info) == 0;
-  if (exists && S_ISLNK(info.st_mode)) {
-    std::error_code ec;
-    target = fs::canonical(path, ec);
-    if (ec || ::lstat(target.c_str(), &info) != 0) return write_in_place(path, text);
-  }
-  if (exists && !S_ISREG(info.st_mode)) return write_in_place(path, text);
-  const error_code error =
-      replace(target, text, exists ? std::optional(info.st_mode) : std::nullopt);
-  return may_work_in_place(error.value()) ? write_in_place(target, text) : error;
+  if (::lstat(path.c_str(), &info) != 0 && errno != ENOENT) return from_errno(errno);
+  const bool exists = info.st_mode != 0;
+  if (exists && is_planted(path, info)) return from_errno(EACCES);
+  if (!may_follow(path)) return from_errno(errno);
+  if (const auto fd = inherited_descriptor(path)) return write_all_in_time(*fd, text);
+  return exists ? write_existing(path, S_ISLNK(info.st_mode), text) : write_new(path, text);
 }
 
 }  // namespace muster

@@ -57,14 +57,13 @@ void write_report_files(const AgentOptions& options, const ExitReport& report) {
   write_or_log(options.own_error_file, report.error_file(original), "the error file");
 }
 
-void report_lost_agent(const AgentOptions& options, const LostAgent& lost) {
+void report_lost_process(const AgentOptions& options, const LostProcess& lost) {
   if (options.failure_report.empty() && options.own_error_file.empty()) return;
   std::vector<ExplainedEnd> ends;
   ends.reserve(lost.workers.size());
   for (const WorkerEnd& worker : lost.workers)
     ends.push_back({worker});
-  write_report_files(options,
-                     make_report(options, std::move(ends), 0, agent_lost(lost.how), lost.earlier));
+  write_report_files(options, make_report(options, std::move(ends), 0, lost.cause, lost.earlier));
 }
 
 void report_early_end(const AgentOptions& options, const EndCause& cause) {

@@ -29,8 +29,8 @@ void write_report_files(const AgentOptions& options, const ExitReport& report);
 /// Writes the files for a job that ended before it had workers.
 void report_early_end(const AgentOptions& options, const EndCause& cause);
 
-/// Writes the files for a job that has lost its agent, with what the shim knows about the workers'
-/// ends. Called by the shim, through SplitOptions::report_lost_agent.
-void report_lost_agent(const AgentOptions& options, const LostAgent& lost);
+/// Writes the files for a job that has lost one of muster's processes. Called by the process that
+/// is left, through SplitOptions::report_lost_process.
+void report_lost_process(const AgentOptions& options, const LostProcess& lost);
 
 }  // namespace muster

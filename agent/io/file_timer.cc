@@ -8,20 +8,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "agent/core/signal_name.h"
-#include "agent/io/owned_folder.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/temporary_places.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/same_file.h"
 
@@ -29,8 +25,8 @@ namespace muster {
 namespace {
 
 namespace asio = boost::asio;
+using boost::system::error_code;
 
-constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
 constexpr int kPieceBytes = 65536;        // The usual capacity of a pipe.
 constexpr int kMaxPieces = 16;            // The largest capacity that a user may set, 1 MiB.
 constexpr std::size_t kShownBytes = 200;  // Of an invalid line, in the log.
@@ -52,32 +48,33 @@ std::string shown(std::string_view line) {
 
 // --- the pipe ------------------------------------------------------------------------------------
 
-std::optional<TimerFifo> TimerFifo::choose(std::vector<std::string>& environment) {
+std::optional<TimerFifo> TimerFifo::choose(const std::vector<std::string>& environment) {
   const auto variable = [&environment](std::string_view name) {
     return std::string(environment_value(environment, name).value_or(""));
   };
   if (variable("TORCHELASTIC_ENABLE_FILE_TIMER") != "1") return std::nullopt;
   TimerFifo fifo;
   fifo.path_ = variable("TORCHELASTIC_TIMER_FILE");
-  if (fifo.path_.empty()) {
-    // Absolute: a worker may change its working directory before it opens the pipe.
-    std::error_code ec;
-    const std::filesystem::path place =
-        std::filesystem::absolute(temporary_places(variable).front(), ec);
-    fifo.folder_ = place / owned_folder_name();
-    fifo.path_ = fifo.folder_ + "/timers";
-    std::erase_if(environment, [](const std::string& entry) { return entry.starts_with(kFile); });
-    environment.push_back(std::string(kFile) + fifo.path_);
-  }
+  fifo.is_given_ = !fifo.path_.empty();
+  if (!fifo.is_given_)
+    fifo.folder_ = TemporaryFolder::choose(TemporaryFolder::Content::Pipe, variable);
   return fifo;
 }
 
-boost::system::error_code TimerFifo::create() {
-  if (!folder_.empty() && !is_owned_folder_at(folder_, lock_)) {
-    Result<OwnedFd> lock = create_owned_folder(folder_);
-    if (!lock) return lock.error();
-    lock_ = std::move(*lock);
+error_code TimerFifo::create(std::string& what_failed) {
+  if (is_given_) {
+    what_failed = path_;
+    return create_pipe();
   }
+  const error_code error = folder_.create([this](const std::string& folder) {
+    path_ = folder + "/timers";
+    return create_pipe();
+  });
+  what_failed = "in " + folder_.places();
+  return error;
+}
+
+error_code TimerFifo::create_pipe() {
   struct stat old {};
   if (::lstat(path_.c_str(), &old) == 0) {
     if (!S_ISFIFO(old.st_mode)) return from_errno(EEXIST);
@@ -92,6 +89,12 @@ boost::system::error_code TimerFifo::create() {
   return from_errno(error);
 }
 
+std::string TimerFifo::fallback() const {
+  const std::string passed_over = folder_.passed_over();
+  if (passed_over.empty()) return {};
+  return "cannot use " + passed_over + " for the timers' pipe: it goes to " + folder_.place();
+}
+
 bool TimerFifo::is_lost() const {
   struct stat there {};
   return ::lstat(path_.c_str(), &there) != 0 && (errno == ENOENT || errno == ENOTDIR);
@@ -103,7 +106,7 @@ void TimerFifo::remove() const {
   if (::lstat(path_.c_str(), &current) == 0 && ::fstat(fd_.get(), &created) == 0 &&
       is_same_file(current, created))
     ::unlink(path_.c_str());
-  remove_folder();
+  folder_.remove(false);
 }
 
 void TimerFifo::remove_unread() const {
@@ -112,16 +115,7 @@ void TimerFifo::remove_unread() const {
     const OwnedFd writer(::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
     if (!writer.is_open() && errno == ENXIO) ::unlink(path_.c_str());
   }
-  remove_folder();
-}
-
-// Does nothing if the folder contains a file.
-void TimerFifo::remove_folder() const {
-  if (!folder_.empty()) ::rmdir(folder_.c_str());
-}
-
-void TimerFifo::remove_orphans() const {
-  if (!folder_.empty()) remove_orphans_in(folder_.substr(0, folder_.rfind('/')));
+  folder_.remove(false);
 }
 
 // --- the timers ----------------------------------------------------------------------------------
@@ -239,8 +233,10 @@ void FileTimer::expire_timers() {
   }
   for (const ExpiredTimer& timer : table_.expire(now())) {
     if (signal_owner(timer)) continue;
-    spdlog::info("timer \"{}\" of process {} ran out: it is no process of a worker, or over",
-                 shown(timer.scope), timer.pid);
+    spdlog::info(
+        "timer \"{}\" of process {} ran out, but that process has ended or belongs to no worker; "
+        "nothing is killed",
+        shown(timer.scope), timer.pid);
     if (ownerless_.size() < kMaxOwnerless) ownerless_.push_back(timer);
   }
   arm();

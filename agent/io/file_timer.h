@@ -18,6 +18,7 @@
 
 #include "agent/core/timer_table.h"
 #include "agent/core/worker_table.h"
+#include "agent/io/temporary_folder.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/net/log_limiter.h"
@@ -25,46 +26,50 @@
 
 namespace muster {
 
-/// The pipe and its path. The path is chosen before the shim and the agent are split, and the agent
-/// creates the pipe: so each of the processes can remove it if the others die.
+/// The pipe and its folder. The folder is chosen before the shim and the agent are split, and the
+/// agent creates the pipe: so each of the processes can remove it if the others die.
 class TimerFifo {
  public:
   /// Returns nothing if `environment` does not enable file timers. Otherwise uses the path in
-  /// TORCHELASTIC_TIMER_FILE. If that is not set, chooses a path in a new folder in the temporary
-  /// directory, and sets the variable in `environment` for workers. The pipe cannot be in the run
-  /// directory, because the place of that directory is not known yet, and a job may have none.
-  static std::optional<TimerFifo> choose(std::vector<std::string>& environment);
+  /// TORCHELASTIC_TIMER_FILE or, if that is not set, a new temporary folder. The pipe cannot be in
+  /// the run directory: a job may have none, or one on a file system without pipes.
+  static std::optional<TimerFifo> choose(const std::vector<std::string>& environment);
 
   /// Creates the folder if choose() chose it, and the pipe. Replaces an old pipe at this path; any
-  /// other file stays, and is an error. If the pipe is lost, create() makes a new one. The
-  /// descriptor of the lost pipe stays open until the next call, because the reader still uses it.
-  boost::system::error_code create();
+  /// other file stays, and is an error. `what_failed` names the path, or the places that cannot be
+  /// used. If the pipe is lost, create() makes a new one. The descriptor of the lost pipe stays
+  /// open until the next call, because the reader still uses it.
+  boost::system::error_code create(std::string& what_failed);
   /// Whether nothing is at the path any more.
   bool is_lost() const;
 
+  /// The value of TORCHELASTIC_TIMER_FILE for the workers. Empty until the pipe is created, if
+  /// choose() chose the folder.
   const std::string& path() const { return path_; }
+  /// A line that says why the pipe is not in the first place of its folder; empty: it is.
+  std::string fallback() const;
   /// For reading, without blocking. It is also open for writing, so that there is no end-of-file
   /// when no worker has the pipe open.
   int fd() const { return fd_.get(); }
   /// The lock on the folder. Not open if there is no lock.
-  const OwnedFd& lock() const { return lock_; }
+  const OwnedFd& lock() const { return folder_.lock(); }
   /// Removes the pipe if this object created it, and no other file has taken its path since; then
   /// the folder.
   void remove() const;
   /// Removes a pipe at this path that nobody reads: for another process, after the agent is gone
   /// without having removed it. A pipe that another job has created there since has a reader.
   void remove_unread() const;
-  /// If choose() chose the path: removes what dead owners left in the temporary directory.
-  void remove_orphans() const;
+  /// If choose() chose the folder: removes what dead owners left beside it.
+  void remove_orphans() const { folder_.remove_orphans(); }
 
  private:
-  void remove_folder() const;
+  boost::system::error_code create_pipe();
 
   std::string path_;
-  std::string folder_;  // That choose() chose; empty: TORCHELASTIC_TIMER_FILE was set.
-  OwnedFd lock_;        // On `folder_`.
-  OwnedFd fd_;          // While it is open, no other file gets its inode.
-  OwnedFd lost_fd_;     // Of the pipe before, which was removed.
+  bool is_given_ = false;  // TORCHELASTIC_TIMER_FILE was set: there is no folder.
+  TemporaryFolder folder_;
+  OwnedFd fd_;       // While it is open, no other file gets its inode.
+  OwnedFd lost_fd_;  // Of the pipe before, which was removed.
 };
 
 class FileTimer : public WorkerObserver {

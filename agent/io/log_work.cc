@@ -1,20 +1,23 @@
 #include "agent/io/log_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
 #include "agent/io/own_lines.h"
+#include "rendezvous/net/clock.h"
 
 namespace muster {
 
 namespace asio = boost::asio;
 
-LogWork::LogWork(asio::io_context& io, std::string place)
+LogWork::LogWork(asio::io_context& io, std::string folder, Duration reader_limit)
     : io_(io),
-      place_(std::move(place)),
-      periodic_check_(io, kExplainAfter, [this] { return check(); }) {}
+      place_(folder.empty() ? "a temporary folder" : std::move(folder)),
+      periodic_check_(io, kExplainAfter, [this] { return check(); }),
+      reader_limit_(std::max(reader_limit, kHungLimitAfterSignal)) {}
 
 boost::system::error_code LogWork::start() {
   auto pump = LogPump::start({});
@@ -57,11 +60,14 @@ bool LogWork::check() {
     abandon_pump();
     return false;
   }
+  // Whoever has stopped the job waits for its end.
+  if (signalled_ && ended_at_ && now() - *ended_at_ >= reader_limit_) pump_->hurry();
   return true;
 }
 
 void LogWork::job_ends() {
   ending_ = true;
+  ended_at_ = now();
 }
 
 void LogWork::on_signal() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,8 +27,10 @@ class LogWork {
   /// The same limit after a signal.
   static constexpr Duration kHungLimitAfterSignal = std::chrono::seconds(2);
 
-  /// `place` names the folder of the logs in messages.
-  LogWork(boost::asio::io_context& io, std::string place);
+  /// `folder`: of the logs, for messages; empty: a temporary one. `reader_limit`: when a signal has
+  /// ended the job, a reader of the console that does not read is waited for so long, at least
+  /// kHungLimitAfterSignal.
+  LogWork(boost::asio::io_context& io, std::string folder, Duration reader_limit);
 
   /// Starts the thread, and routes muster's own log lines to it. Called once, before the agent
   /// starts other threads: it replaces the default logger's sink.
@@ -66,6 +69,8 @@ class LogWork {
   PeriodicCheck periodic_check_;
   std::function<void(bool)> done_;  // Of the current step.
   std::uint64_t step_ = 0;
+  const Duration reader_limit_;
+  std::optional<Instant> ended_at_;  // When job_ends() was called.
   bool ending_ = false;
   bool signalled_ = false;
   bool hang_reported_ = false;

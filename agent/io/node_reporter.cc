@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/core/report_text.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/system_random.h"
@@ -79,7 +80,8 @@ void NodeReporter::ended(const std::vector<ExplainedEnd>& ends) {
   if (known.because.empty()) known.because = end->oom_evidence;
   const auto& error = end->error;
   if (error && error->has_value()) known.message = (**error).message;
-  known.stderr_end = end->stderr_tail.empty() ? end->stderr_file_end : end->stderr_tail;
+  known.stderr_end =
+      without_frames(end->stderr_tail.empty() ? end->stderr_file_end : end->stderr_tail);
   if (known == *failure_) return;
   failure_ = std::move(known);
   send_now();

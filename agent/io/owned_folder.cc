@@ -42,16 +42,12 @@ OwnedFd open_folder(const std::string& path) {
   return OwnedFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-// True for file systems that one kernel alone writes to: every process that sees such a folder sees
-// its lock. The numbers are F2FS, XFS, overlay and ZFS, which older headers do not name.
-bool has_locks_of_all(const OwnedFd& folder) {
-  constexpr std::array<std::uint32_t, 8> kLocal{TMPFS_MAGIC,       RAMFS_MAGIC, EXT4_SUPER_MAGIC,
-                                                BTRFS_SUPER_MAGIC, 0xf2f52010,  0x58465342,
-                                                0x794c7630,        0x2fc12fc1};
-  struct statfs info {};
-  return ::fstatfs(folder.get(), &info) == 0 &&
-         std::find(kLocal.begin(), kLocal.end(), static_cast<std::uint32_t>(info.f_type)) !=
-             kLocal.end();
+/// Whether `path` is the folder that was opened as `folder`, and this user's.
+bool is_owned_folder_at(const std::string& path, const OwnedFd& folder) {
+  struct stat named {};
+  struct stat opened {};
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
+         is_same_file(named, opened) && opened.st_uid == ::geteuid();
 }
 
 /// Returns 0 or an errno. EWOULDBLOCK: another process holds the lock.
@@ -72,7 +68,7 @@ int lock_new(const OwnedFd& folder) {
 /// True if the folder was removed. Holds the lock while it is removed.
 bool remove_if_orphan(const std::string& path) {
   const OwnedFd folder = open_folder(path);
-  if (!folder.is_open() || !is_owned_folder_at(path, folder) || !has_locks_of_all(folder))
+  if (!folder.is_open() || !is_owned_folder_at(path, folder) || !is_local_disk(folder))
     return false;
   if (try_lock(folder) != 0 || !is_owned_folder_at(path, folder) || holds_a_file(path))
     return false;
@@ -107,17 +103,32 @@ Result<OwnedFd> create_owned_folder(const std::string& path) {
       ::rmdir(path.c_str());
       return from_errno(error);
     }
-    if (!has_locks_of_all(folder)) return folder;
+    if (!is_local_disk(folder)) return folder;
     if (lock_new(folder) == EWOULDBLOCK) return from_errno(EWOULDBLOCK);
     if (is_owned_folder_at(path, folder)) return folder;
   }
 }
 
-bool is_owned_folder_at(const std::string& path, const OwnedFd& folder) {
-  struct stat named {};
+// The numbers are F2FS, XFS, overlay and ZFS, which older headers do not name.
+bool is_local_disk(const OwnedFd& folder) {
+  constexpr std::array<std::uint32_t, 8> kLocal{TMPFS_MAGIC,       RAMFS_MAGIC, EXT4_SUPER_MAGIC,
+                                                BTRFS_SUPER_MAGIC, 0xf2f52010,  0x58465342,
+                                                0x794c7630,        0x2fc12fc1};
+  struct statfs info {};
+  return ::fstatfs(folder.get(), &info) == 0 &&
+         std::find(kLocal.begin(), kLocal.end(), static_cast<std::uint32_t>(info.f_type)) !=
+             kLocal.end();
+}
+
+bool is_local_disk(const std::string& path) {
+  return is_local_disk(open_folder(path));
+}
+
+bool is_same_folder(const struct stat& named, const OwnedFd& folder) {
   struct stat opened {};
-  return ::lstat(path.c_str(), &named) == 0 && ::fstat(folder.get(), &opened) == 0 &&
-         is_same_file(named, opened) && opened.st_uid == ::geteuid();
+  if (!S_ISDIR(named.st_mode)) return false;
+  return ::fstat(folder.get(), &opened) != 0 || is_same_file(named, opened) ||
+         !is_local_disk(folder);
 }
 
 bool holds_a_file(const std::string& dir) {

@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <string>
 
@@ -26,8 +28,17 @@ std::string owned_folder_name();
 /// lock, and nothing is removed there as an orphan.
 Result<OwnedFd> create_owned_folder(const std::string& path);
 
-/// Whether `path` is the folder that create_owned_folder() has returned `folder` for.
-bool is_owned_folder_at(const std::string& path, const OwnedFd& folder);
+/// Whether the descriptor leads to a file system that one kernel alone writes to. Every process
+/// that sees a folder there sees its lock. Only there are a folder's owner and its inode number
+/// what they seem: others may show one owner for all folders (SMB, FUSE), another one than that of
+/// the process that makes a folder (NFS with root_squash), or new numbers after a while (FUSE,
+/// remounts).
+bool is_local_disk(const OwnedFd& folder);
+bool is_local_disk(const std::string& path);
+
+/// Whether `named`, the result of lstat() for a path, is still the folder that `folder` was opened
+/// as, as far as its file system tells.
+bool is_same_folder(const struct stat& named, const OwnedFd& folder);
 
 /// Whether `dir` contains a file that is not empty, at any depth. True also if it is not readable.
 bool holds_a_file(const std::string& dir);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/io/temporary_folder.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -17,31 +18,35 @@ namespace muster {
 class RunDir {
  public:
   /// Chooses <log dir>/<run id>_<8 characters>. Without --log-dir, <log dir> is a new temporary
-  /// directory: in memory if it is for error files alone, else where TMPDIR says, and in the next
-  /// place if one cannot be used. With --log-dir /dev/null there is no directory, and path() stays
-  /// empty. Creates nothing yet, and does not ask storage.
+  /// folder: in memory if it is for error files alone. With --log-dir /dev/null there is no
+  /// directory, and path() stays empty. Creates nothing yet, and does not ask storage.
   static RunDir choose(const AgentOptions& options);
 
-  /// Creates the directory. This process then owns a temporary one (agent/io/owned_folder.h) as
-  /// long as this object lives. `what_failed` names the path. If this process can be killed, the
-  /// process that then calls remove() must have a copy of this object from before.
+  /// Creates the directory. `what_failed` names the path. See TemporaryFolder::create().
   boost::system::error_code create(std::string& what_failed);
+  /// Whether a job cannot run without the directory: the user has asked for logs. Else only error
+  /// files would be in it.
+  bool is_needed() const { return is_needed_; }
 
-  /// True if a temporary directory was created, and does not exist any more: it was removed, as
-  /// XDG_RUNTIME_DIR is when its user logs out. create() then creates one again, under the same
-  /// names. So every process that has a copy of this object knows what to remove.
-  bool is_lost() const;
+  /// TemporaryFolder::is_lost(). False in --log-dir.
+  bool is_lost() const { return temporary_.is_lost(); }
 
   /// Creates a directory in --log-dir again if it was removed. False if its path now leads to
-  /// another directory: a user who may rename entries of --log-dir can put one there, and would
-  /// read the logs of later attempts.
+  /// another directory, and another user may have put it there: who may rename entries of --log-dir
+  /// would read the logs of later attempts.
   bool restore_in_log_dir();
 
   /// Empty until the directory is created.
   const std::string& path() const { return path_; }
 
+  /// The folder for a socket, whose path may have 107 bytes at most: the run directory or, if that
+  /// is in a temporary folder, the latter.
+  const std::string& socket_folder() const {
+    return temporary_.path().empty() ? path_ : temporary_.path();
+  }
+
   /// The lock on a temporary directory. Not open if there is no lock.
-  const OwnedFd& lock() const { return lock_; }
+  const OwnedFd& lock() const { return temporary_.lock(); }
 
   /// One line that says which place could not be used and why, and which one is used instead. Empty
   /// if the first choice is used.
@@ -57,26 +62,22 @@ class RunDir {
   /// Removes a temporary directory: always after success, else only if nothing was written there.
   void remove(bool success) const;
 
-  /// Removes temporary directories beside this one to which nothing was written, and whose owners
-  /// were killed before they could remove them. Examines a bounded number of names.
-  void remove_orphans() const;
+  /// TemporaryFolder::remove_orphans()
+  void remove_orphans() const { temporary_.remove_orphans(); }
 
  private:
-  struct Temporary {
-    std::string path;
-    bool only_in_memory = false;  // This place is passed over if it is not in memory.
-  };
   boost::system::error_code create_in_log_dir();
-  boost::system::error_code create_temporary(const std::string& temporary);
+  bool may_be_planted(const struct stat& found) const;
+  boost::system::error_code create_in_temporary_folder(std::string& what_failed);
 
-  std::string run_name_;                // The directory's name; empty: there is none.
-  std::string log_dir_;                 // --log-dir; empty: a temporary directory.
-  std::vector<Temporary> temporaries_;  // Where to create it, in order. One name in several places.
+  std::string run_name_;       // The directory's name; empty: there is none.
+  std::string log_dir_;        // --log-dir; empty: a temporary folder.
+  TemporaryFolder temporary_;  // Without --log-dir.
+  bool is_needed_ = false;
   int workers_ = 0;
-  std::string created_;  // The one of `temporaries_` that was created.
-  OwnedFd lock_;         // On `created_`.
   std::string path_;
   std::optional<struct stat> made_;  // The directory in --log-dir that was created.
+  bool made_on_local_disk_ = false;
   std::string fallback_;
 };
 

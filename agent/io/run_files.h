@@ -12,22 +12,25 @@
 #include "agent/core/agent_options.h"
 #include "agent/io/file_timer.h"
 #include "agent/io/run_dir.h"
+#include "agent/io/temporary_folder.h"
+#include "rendezvous/core/result.h"
 #include "rendezvous/net/owned_fd.h"
 
 namespace muster {
 
 class RunFiles {
  public:
-  /// Creates nothing yet. Sets the path of the pipe in `environment`, which workers inherit.
-  static RunFiles choose(const AgentOptions& options, std::vector<std::string>& environment);
+  /// Creates nothing yet. `environment` is what the workers inherit.
+  static RunFiles choose(const AgentOptions& options, const std::vector<std::string>& environment);
 
-  /// Creates the files. Logs a warning if the run directory is not in the first place that was
-  /// chosen. Returns a sentence if it fails, else an empty text. May wait for storage.
+  /// Creates the files. Logs a warning if one is not in the first place that was chosen, or if a
+  /// job runs without one that it can do without. Returns a sentence if it fails, else an empty
+  /// text. May wait for storage.
   std::string create();
 
-  /// If the temporary run directory does not exist any more, creates it again with the channel's
-  /// socket, perhaps in another place, and says so. The same for the pipe, in the same place.
-  /// Returns as create(), also if another folder is in the place of the run directory.
+  /// Creates what was removed since: the run directory, the socket, the pipe, perhaps in other
+  /// places, and says so. Returns as create(), also if another folder is in the place of the run
+  /// directory.
   std::string restore();
   /// Whether restore() has created files again since the last call. The caller then needs
   /// take_channel(), the reader of the pipe fifo(), and the shim copies_of_locks().
@@ -38,7 +41,7 @@ class RunFiles {
   const TimerFifo* fifo() const { return fifo_ ? &*fifo_ : nullptr; }
 
   /// Moves the listening socket at channel_path() to the caller. It is not open if there can be no
-  /// channel: without a run directory, or if the path is too long for a socket.
+  /// channel.
   OwnedFd take_channel() { return std::move(channel_); }
   const std::string& channel_path() const { return channel_path_; }
 
@@ -57,10 +60,12 @@ class RunFiles {
   std::string create_run_dir();
   std::string create_fifo();
   void open_channel();
+  boost::system::error_code listen_in(const std::string& folder);
 
   RunDir run_dir_;
   std::optional<TimerFifo> fifo_;
-  std::string channel_path_;  // Empty without a channel.
+  TemporaryFolder channel_folder_;  // Used if the socket cannot be in the run directory.
+  std::string channel_path_;        // Empty without a channel.
   OwnedFd channel_;
   bool restored_ = false;
 };

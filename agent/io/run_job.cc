@@ -1,14 +1,17 @@
 #include "agent/io/run_job.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "agent/core/leftovers.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
@@ -16,13 +19,27 @@
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/split.h"
+#include "rendezvous/core/hex.h"
 #include "rendezvous/core/run_id_file_name.h"
 #include "rendezvous/net/owned_fd.h"
+#include "rendezvous/net/system_random.h"
 
 namespace muster {
 namespace {
 
 constexpr std::chrono::seconds kStorageLimit(5);
+
+/// Without the signals that this process has inherited as ignored: its parent does not mean them
+/// for the workers, which ignore them, too.
+std::vector<int> forwarded_signals(const AgentOptions& options) {
+  std::vector<int> numbers = options.signals_to_forward;
+  std::erase_if(numbers, [&options](int number) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    return !options.forwards_ignored && action.sa_handler == SIG_IGN;
+  });
+  return numbers;
+}
 
 /// Writes the run id to a file in memory. While the descriptor is open, `musterctl ps` finds it
 /// among the agent's descriptors in /proc, also before a worker runs. If the file cannot be
@@ -32,6 +49,21 @@ OwnedFd publish_run_id(std::string_view run_id) {
   if (::write(file.get(), run_id.data(), run_id.size()) != static_cast<ssize_t>(run_id.size()))
     file.reset();  // For example with `ulimit -f 0`.
   return file;
+}
+
+/// Gives this process room for many descriptors while it has one thread. Later, each doubling of
+/// the table makes the thread that opens a descriptor wait for all processors: some 10 ms.
+void make_room_for_descriptors() {
+  constexpr int kLast = 255;
+  OwnedFd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, kLast));  // Fails with a small `ulimit -n`.
+}
+
+/// A name for the workers' cgroup. It is random: pids repeat, because each pid namespace counts its
+/// own. Empty if the kernel gives no random numbers: the job then has no cgroup.
+std::string new_cgroup_name() {
+  std::array<std::uint8_t, 8> bytes{};
+  if (!fill_random(bytes)) return {};
+  return "muster-" + to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 }  // namespace
@@ -45,24 +77,33 @@ std::optional<std::string> ask_storage(const std::function<std::string()>& ask) 
 }
 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
-  std::vector<std::string> inherited = inherited_by_workers(environment, options);
+  const std::vector<std::string> inherited = inherited_by_workers(environment, options);
   RunFiles run_files = RunFiles::choose(options, inherited);
-  // SIGUSR2 asks for stacks, unless it is one of the signals that end the job.
+  // SIGUSR2 asks for stacks, unless it has another meaning.
   const auto& handled = options.signals_to_handle;
-  const bool is_free = std::find(handled.begin(), handled.end(), SIGUSR2) == handled.end();
+  const std::vector<int> forwarded = forwarded_signals(options);
+  const bool is_free = std::count(handled.begin(), handled.end(), SIGUSR2) == 0 &&
+                       std::count(forwarded.begin(), forwarded.end(), SIGUSR2) == 0;
   const pid_t launcher = ::getpid();
+  const std::string cgroup = new_cgroup_name();
   return split_into_front_shim_and_agent(
       {.signals = handled,
        .request_signal = is_free ? SIGUSR2 : 0,
+       .forwarded = forwarded,
+       .cgroup = cgroup,
        .shutdown_timeout =
            std::chrono::duration_cast<std::chrono::milliseconds>(options.shutdown_timeout),
-       .report_lost_agent = [&options](const LostAgent& lost) { report_lost_agent(options, lost); },
+       .clean_up = clean_up_times(options.leftover_timeout, options.shutdown_timeout),
+       .report_lost_process =
+           [&options](const LostProcess& lost) { report_lost_process(options, lost); },
        .remove_files = [&run_files] { run_files.remove_for_lost_agent(); }},
       [&](int socket) {
+        make_room_for_descriptors();
         const OwnedFd published = publish_run_id(options.run_id);
         return run_agent(options, {.environment = inherited,
                                    .run_files = run_files,
                                    .socket = socket,
+                                   .cgroup = cgroup,
                                    .launcher_pid = launcher});
       });
 }

@@ -69,7 +69,7 @@ struct Tools {
 /// `pythons` are programs: py-spy may be in the folder of one of them.
 Tools find_tools(const std::vector<std::string>& environment,
                  const std::vector<std::string>& pythons) {
-  const std::string_view path = environment_value(environment, "PATH").value_or("/usr/bin:/bin");
+  const std::string_view path = path_variable(environment);
   const auto find = [path](const std::string& name) {
     const Result<std::string> found = find_program(name, path);
     return found ? *found : std::string();

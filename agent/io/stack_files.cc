@@ -1,16 +1,16 @@
 #include "agent/io/stack_files.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <functional>
 #include <utility>
 
+#include "agent/io/temporary_folder.h"
 #include "agent/posix/write_all.h"
 #include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/temporary_places.h"
+#include "rendezvous/core/result.h"
 #include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -28,16 +28,6 @@ struct StackFile {
   OwnedFd fd;
   error_code error;  // Why it could not be opened.
 };
-
-/// For workers without a log directory.
-std::string create_temporary_dir() {
-  const auto variable = [](const char* name) {
-    const char* value = ::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  std::string path = temporary_places(variable).front() + "/muster_stacks_XXXXXX";
-  return ::mkdtemp(path.data()) == nullptr ? std::string() : path;
-}
 
 StackFile open_new_file(const std::string& dir) {
   StackFile file;
@@ -59,10 +49,14 @@ struct StackFiles::Opened {
   std::vector<StackFile> files;
 
   void open_all(const std::vector<std::string>& dirs) {
-    std::string spare_dir;
+    Result<std::string> spare_dir{std::string()};  // For workers without a log directory.
     for (const std::string& dir : dirs) {
-      if (dir.empty() && spare_dir.empty()) spare_dir = create_temporary_dir();
-      files.push_back(open_new_file(dir.empty() ? spare_dir : dir));
+      if (dir.empty() && spare_dir && spare_dir->empty())
+        spare_dir = create_lasting_folder("muster_stacks");
+      if (dir.empty() && !spare_dir)
+        files.push_back({.path = "a temporary directory", .fd = {}, .error = spare_dir.error()});
+      else
+        files.push_back(open_new_file(dir.empty() ? *spare_dir : dir));
     }
   }
 };

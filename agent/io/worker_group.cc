@@ -1,10 +1,14 @@
 #include "agent/io/worker_group.h"
 
+#include <linux/magic.h>
 #include <signal.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -43,6 +47,33 @@ void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {
     }
 }
 
+/// Adds what the machine says to the workers that failed by themselves.
+void add_notes(const OomWatch& watch, const SharedMemoryRoom& room,
+               std::vector<ExplainedEnd>& ends) {
+  const auto is_own_failure = [](const ExplainedEnd& end) {
+    return end.has_ended() && end.has_failed() && !end.signalled_ms;
+  };
+  if (std::none_of(ends.begin(), ends.end(), is_own_failure)) return;
+  const std::string oom = oom_child_note(watch.facts());
+  for (ExplainedEnd& end : ends) {
+    if (!is_own_failure(end)) continue;
+    const bool is_known = end.exit.killed && end.exit.status == SIGKILL;
+    if (!oom.empty() && !is_known) end.notes.push_back(oom);
+    if (std::string note = shared_memory_note(room, end.exit); !note.empty())
+      end.notes.push_back(std::move(note));
+  }
+}
+
+SharedMemoryRoom shared_memory_room() {
+  struct statvfs room {};
+  struct statfs kind {};
+  if (::statfs("/dev/shm", &kind) != 0 || kind.f_type != TMPFS_MAGIC) return {};
+  if (::statvfs("/dev/shm", &room) != 0) return {};
+  const auto block = static_cast<std::int64_t>(room.f_frsize);
+  return {static_cast<std::int64_t>(room.f_bavail) * block,
+          static_cast<std::int64_t>(room.f_blocks) * block};
+}
+
 LogSource source_of(const StreamPlan& stream, const AttemptFiles& made) {
   const auto file = made.files.find(stream.file);
   return {stream.file, file == made.files.end() ? nullptr : file->second->cut()};
@@ -57,12 +88,22 @@ WorkerGroup::WorkerGroup(const AgentOptions& options, Context context,
       on_full_(std::move(on_full)),
       streams_(options) {}
 
+void WorkerGroup::adopt(const RunFiles& files) {
+  context_.channel = files.channel_path();
+  if (files.fifo() == nullptr) return;
+  static constexpr std::string_view kFile = "TORCHELASTIC_TIMER_FILE=";
+  std::erase_if(context_.environment,
+                [](const std::string& variable) { return variable.starts_with(kFile); });
+  context_.environment.push_back(std::string(kFile).append(files.fifo()->path()));
+}
+
 void WorkerGroup::prepare(const RoundFacts& round, RunFiles& run_files,
                           std::optional<LogsDest> dest, LogWork& work,
                           std::function<void(std::optional<NotStarted>)> done) {
   round_ = round;
   members_.clear();
   deaths_ = 0;
+  shared_memory_.reset();
   started_ms_ = wall_ms();
   oom_watch_.begin();
   AttemptFilesRequest request{
@@ -171,6 +212,7 @@ std::string WorkerGroup::start_failure(const ShimReport& report) const {
 void WorkerGroup::ended(const ShimReport& report) {
   Member& member = at(LocalRank{report.worker});
   record_exit(member.end, report, deaths_++);
+  if (!shared_memory_ && !member.end.exit.ok()) shared_memory_ = shared_memory_room();
   spdlog::debug("worker_ended local_rank={} rank={} pid={} exitcode={}", report.worker,
                 member.end.rank.value, member.end.pid, member.end.exit.code());
 }
@@ -215,7 +257,15 @@ std::vector<ExplainedEnd> WorkerGroup::ends() const {
     if (member.log.err.target == StreamTarget::File) end.stderr_file = member.log.err.file;
   }
   find_oom_victims(oom_watch_, ends);
+  add_notes(oom_watch_, shared_memory_.value_or(SharedMemoryRoom{}), ends);
   return ends;
+}
+
+std::string WorkerGroup::early_ends(LocalRank rank) const {
+  std::vector<WorkerEnd> ends;
+  for (const Member& member : members_)
+    ends.push_back(member.end);
+  return early_ends_note(ends, at(rank).end);
 }
 
 void read_error_files(std::vector<ExplainedEnd>& ends) {

@@ -12,6 +12,7 @@
 #include "agent/core/agent_options.h"
 #include "agent/core/attempt_logs.h"
 #include "agent/core/exit_report.h"
+#include "agent/core/failure_notes.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/log_work.h"
@@ -35,7 +36,8 @@ class WorkerGroup {
   /// `on_full` becomes LogFileOptions::on_full.
   WorkerGroup(const AgentOptions& options, Context context,
               std::function<void(std::string)> on_full);
-  void set_channel(std::string path) { context_.channel = std::move(path); }
+  /// From now on workers get the paths of the channel and of the timers' pipe of these files.
+  void adopt(const RunFiles& files);
 
   /// A start request to the shim, and the descriptors that go with it.
   struct Start {
@@ -68,6 +70,8 @@ class WorkerGroup {
   /// Records why muster ends this worker, for the failure report: "it hung: …".
   void explain(LocalRank rank, std::string why) { at(rank).end.ended_because = std::move(why); }
 
+  /// early_ends_note() for this worker, which has failed.
+  std::string early_ends(LocalRank rank) const;
   int pid(LocalRank rank) const { return at(rank).end.pid; }
   /// Why muster ended this worker; empty if muster did not.
   const std::string& ended_because(LocalRank rank) const { return at(rank).end.ended_because; }
@@ -107,6 +111,7 @@ class WorkerGroup {
   std::string program_;                        // The path of the last one started.
   std::int64_t started_ms_ = 0;
   int deaths_ = 0;
+  std::optional<SharedMemoryRoom> shared_memory_;  // After the first failure of the attempt.
   OomWatch oom_watch_;
 };
 

@@ -1,17 +1,28 @@
 #include "agent/io/worker_stop.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include <spdlog/spdlog.h>
 
 #include "agent/core/preemption.h"
 #include "agent/core/progress_text.h"
 #include "agent/core/signal_name.h"
+#include "agent/posix/bounded_read.h"
+#include "agent/posix/process_scan.h"
+#include "agent/posix/shim_reports.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 namespace {
+
+constexpr std::size_t kCommandBytesMax = 4096;  // The most that is read of a command.
+constexpr std::size_t kCommandBytesShown = 100;
+constexpr std::chrono::milliseconds kReadLimit{200};  // For one process (bounded_read.h).
 
 /// Whether a signal in this state stops workers.
 bool has_workers(Supervisor::State state) {
@@ -23,6 +34,7 @@ bool has_workers(Supervisor::State state) {
 
 void WorkerStop::begin_attempt() {
   lines_.begin_attempt();
+  leftovers_.clear();
   if (channel_ != nullptr) channel_->reset();
 }
 
@@ -74,10 +86,36 @@ void WorkerStop::end_worker(const EndWorker& action) {
               .number = action.number});
 }
 
-void WorkerStop::kill_everything() {
+void WorkerStop::kill_everything(const KillEverything& action) {
+  using Milliseconds = std::chrono::milliseconds;
   workers_.attempt_ends();
   alive_ = static_cast<int>(workers_.running().size());
-  shim_.send({.kind = ShimRequest::Kind::KillAll});
+  shim_.send(
+      {.kind = ShimRequest::Kind::KillAll,
+       .until_sigterm_ms = std::chrono::ceil<Milliseconds>(action.times.until_sigterm).count(),
+       .until_sigkill_ms = std::chrono::ceil<Milliseconds>(action.times.until_sigkill).count()});
+}
+
+void WorkerStop::on_leftovers(const ShimReport& report) {
+  std::vector<pid_t> pids;
+  for (const LeftProcess& process : report.left)
+    if (process.pid != 0 && !leftovers_.contains(process.pid)) pids.push_back(process.pid);
+  const auto read = [](pid_t pid) {
+    std::string words =
+        read_proc_file(("/proc/" + std::to_string(pid) + "/cmdline").c_str(), kCommandBytesMax);
+    while (!words.empty() && words.back() == '\0')
+      words.pop_back();
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    return words;
+  };
+  // A process that has ended in between has no command any more.
+  for (const auto& [pid, command] : read_each_in_time(pids, kReadLimit, read))
+    if (!command.empty()) leftovers_[pid] = printable_text(command, kCommandBytesShown);
+  spdlog::warn("{}", text_about_leftovers(report, leftovers_));
+}
+
+void WorkerStop::on_forwarded(const ShimReport& report) {
+  spdlog::warn("{}", forwarded_text(report.status, report.count));
 }
 
 void WorkerStop::signal(LocalRank rank) {

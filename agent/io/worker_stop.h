@@ -2,6 +2,9 @@
 // worker that hangs, and to kill every process of the job.
 #pragma once
 
+#include <sys/types.h>
+
+#include <map>
 #include <optional>
 #include <string>
 
@@ -36,7 +39,11 @@ class WorkerStop {
   /// For a worker that had promised to end by itself, and lives at the notice's deadline.
   void signal_overdue(LocalRank rank) { signal(rank); }
   void end_worker(const EndWorker& action);
-  void kill_everything();
+  void kill_everything(const KillEverything& action);
+  /// The shim has passed on a signal of --signals-to-forward, or has not.
+  void on_forwarded(const ShimReport& report);
+  /// Names what an attempt has left, and what happens to it.
+  void on_leftovers(const ShimReport& report);
 
  private:
   void signal(LocalRank rank);
@@ -46,9 +53,10 @@ class WorkerStop {
   WorkerTable& workers_;
   WorkerChannel* channel_ = nullptr;
   StopLines lines_;
-  int alive_ = 0;    // The workers that were alive when the stop began.
-  int signals_ = 0;  // The signals that stopped workers, so far.
-  int number_ = 0;   // The signal of the current stop.
+  int alive_ = 0;                           // The workers that were alive when the stop began.
+  int signals_ = 0;                         // The signals that stopped workers, so far.
+  int number_ = 0;                          // The signal of the current stop.
+  std::map<pid_t, std::string> leftovers_;  // The commands of this attempt's, by pid.
 };
 
 }  // namespace muster

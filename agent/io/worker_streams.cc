@@ -3,9 +3,12 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "agent/core/pipe_size.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
@@ -32,6 +35,19 @@ Result<OwnedFd> duplicate(int fd) {
 }
 
 }  // namespace
+
+WorkerStreams::WorkerStreams(const AgentOptions& options)
+    : options_(options), pipe_limits_(pipe_limits()) {}
+
+std::size_t WorkerStreams::size_of_pipe(StreamTarget target) const {
+  std::size_t pipes = 0;
+  for (const WorkerLogPlan& worker : attempt_files_.plan.workers) {
+    const bool out = worker.out.target == target && !worker.one_tap;
+    pipes += std::size_t{out} + std::size_t{worker.err.target == target};
+  }
+  const std::size_t jobs = target == StreamTarget::File ? kJobsWithFiles : kJobsWithConsole;
+  return pipe_bytes(pipes, jobs, pipe_limits_.user_pages, pipe_limits_.page_bytes);
+}
 
 void WorkerStreams::show_more(LogPump& pump) {
   for (const ShownFile& shown : attempt_files_.plan.more_shown) {
@@ -69,7 +85,7 @@ Result<OwnedFd> WorkerStreams::open_stream(LogPump& pump, const WorkerLogPlan& l
     case StreamTarget::Discard:
       return opened(::open("/dev/null", O_WRONLY | O_CLOEXEC));
     case StreamTarget::Tap: {
-      PipeOptions options{.tail_of = log.local_rank};
+      PipeOptions options{.tail_of = log.local_rank, .bytes = size_of_pipe(StreamTarget::Tap)};
       if (stream.to_console) options.console = is_stderr ? LogStream::Err : LogStream::Out;
       return pump.pipe(std::move(options));
     }
@@ -91,7 +107,8 @@ std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) co
     if (stream.target != StreamTarget::File) continue;
     const auto made = attempt_files_.files.find(stream.file);
     if (made == attempt_files_.files.end() || !made->second->is_regular()) continue;
-    file = std::filesystem::absolute(stream.file);
+    std::error_code removed;  // The working directory.
+    if (auto path = std::filesystem::absolute(stream.file, removed); !removed) file = path;
   }
   return files;
 }
@@ -118,12 +135,11 @@ Result<OwnedFd> WorkerStreams::open_log_file(LogPump& pump, const WorkerLogPlan&
     ::fcntl(file->fd(), F_SETFL, O_APPEND);
     return duplicate(file->fd());
   }
-  PipeOptions options{.file = file};
+  PipeOptions options{.file = file, .bytes = size_of_pipe(StreamTarget::File)};
   if (is_stderr || share_file(log)) options.tail_of = log.local_rank;
-  Result<OwnedFd> pipe = pump.pipe(std::move(options));
-  if (pipe && stream.to_console)
-    follow(pump, {log.local_rank, is_stderr, stream.file, log.prefix}, file);
-  return pipe;
+  // Before the pipe: a file over its limit keeps only what its readers have not shown.
+  if (stream.to_console) follow(pump, {log.local_rank, is_stderr, stream.file, log.prefix}, file);
+  return pump.pipe(std::move(options));
 }
 
 void WorkerStreams::follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,13 +13,14 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/attempt_files.h"
 #include "agent/logs/log_pump.h"
+#include "agent/logs/pipe_growth.h"
 #include "rendezvous/core/result.h"
 
 namespace muster {
 
 class WorkerStreams {
  public:
-  explicit WorkerStreams(const AgentOptions& options) : options_(options) {}
+  explicit WorkerStreams(const AgentOptions& options);
 
   /// Begins the next attempt, with its files.
   void begin(LogPump& pump, AttemptFiles made) {
@@ -44,11 +46,14 @@ class WorkerStreams {
  private:
   Result<OwnedFd> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   Result<OwnedFd> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
+  /// Of each pipe of this attempt that leads to such a target.
+  std::size_t size_of_pipe(StreamTarget target) const;
   void follow(LogPump& pump, const ShownFile& shown, std::shared_ptr<LogFile> file);
   /// The log thread closes the files that no worker got: closing may wait for storage, too.
   void close_unused_files(LogPump& pump);
 
   const AgentOptions& options_;
+  const PipeLimits pipe_limits_;
   AttemptFiles attempt_files_;
 };
 

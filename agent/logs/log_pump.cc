@@ -16,7 +16,6 @@
 namespace muster {
 namespace {
 
-constexpr int kPipeBytes = 1 << 20;  // The most that a user without privileges may ask for.
 constexpr Duration kStopGrace = std::chrono::seconds(1);
 constexpr Duration kDestructorLimit = std::chrono::seconds(1);
 
@@ -31,14 +30,6 @@ Result<std::array<OwnedFd, 2>> make_pipe() {
     if (!end.is_open()) return from_errno(errno);
   }
   return ends;
-}
-
-Result<std::array<OwnedFd, 2>> make_worker_pipe() {
-  auto pipe = make_pipe();
-  if (!pipe) return pipe;
-  ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);       // Only this end: the worker's end blocks.
-  ::fcntl((*pipe)[1].get(), F_SETPIPE_SZ, kPipeBytes);  // Optional: a smaller pipe works, too.
-  return pipe;
 }
 
 }  // namespace
@@ -93,11 +84,14 @@ void LogPump::follow(FollowOptions options) {
 }
 
 Result<OwnedFd> LogPump::pipe(PipeOptions options) {
-  auto pipe = make_worker_pipe();
+  auto pipe = make_pipe();
   if (!pipe) return pipe.error();
+  ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);  // Only this end: the worker's end blocks.
+  grow_pipe((*pipe)[1].get(), options.bytes);
   // std::function must be copyable, and a descriptor is not.
   auto shared_end = std::make_shared<OwnedFd>(std::move((*pipe)[0]));
-  post([options = std::move(options), shared_end](LogLoop& loop) {
+  post([options = std::move(options), shared_end, reserve = reserve_](LogLoop& loop) {
+    reserve->keep(shared_end->get());
     loop.add_pipe(std::move(*shared_end), options);
   });
   return std::move((*pipe)[1]);
@@ -111,6 +105,7 @@ void LogPump::run(std::function<void()> job, std::function<void()> done) {
 }
 
 void LogPump::end_attempt(std::function<void(const Tails&)> done) {
+  reserve_ = std::make_shared<PipeReserve>();
   post([done = std::move(done)](LogLoop& loop) { loop.end_attempt(done); });
 }
 

@@ -11,6 +11,7 @@
 // backpressure on no writer. docs/supervision.md has the promises.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <map>
@@ -22,8 +23,10 @@
 
 #include "agent/core/line_assembler.h"
 #include "agent/core/log_plan.h"
+#include "agent/core/pipe_size.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_mailbox.h"
+#include "agent/logs/pipe_growth.h"
 #include "rendezvous/core/ids.h"
 #include "rendezvous/core/result.h"
 #include "rendezvous/core/time.h"
@@ -53,6 +56,7 @@ struct PipeOptions {
   std::optional<LocalRank> tail_of = {};  // This is this worker's stderr: the last bytes are kept.
   std::optional<LogStream> console = {};  // The bytes go to this console unchanged.
   std::shared_ptr<LogFile> file = nullptr;  // The bytes are appended to this file.
+  std::size_t bytes = kPipeBytesMax;        // The pipe's size, if the pages are there.
 };
 
 struct FinishReport {
@@ -138,6 +142,7 @@ class LogPump {
 
   std::shared_ptr<Shared> shared_;  // Shared with the thread, which may outlive this object.
   std::shared_ptr<LogMailbox> mailbox_;
+  std::shared_ptr<PipeReserve> reserve_ = std::make_shared<PipeReserve>();  // Of this attempt.
   std::future<bool> ended_;
   std::thread thread_;
 };

@@ -3,11 +3,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 
 #include "agent/core/watched_time.h"
@@ -25,16 +27,26 @@ constexpr std::chrono::milliseconds kPrintLimit = 2s;
 
 bool has_ended(pid_t child, siginfo_t& info) {
   info = {};
-  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG) == 0 &&
-         info.si_pid == child;
+  if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG) == 0)
+    return info.si_pid == child;
+  int status = 0;  // A seccomp profile may refuse waitid().
+  if (errno == ECHILD || ::waitpid(child, &status, WNOHANG) != child) return false;
+  info.si_pid = child;
+  info.si_code = WIFEXITED(status) ? CLD_EXITED : CLD_KILLED;
+  info.si_status = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+  return true;
 }
 
 /// Runs `work` in a forked child, as run_in_bounded_child() does. No value if fork() fails.
 std::optional<bool> fork_and_wait(const std::function<void()>& work,
                                   std::chrono::milliseconds limit) {
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return std::nullopt;
   if (child == 0) {
+    // Else a signal that ends the parent leaves the child, which may wait for storage for ever.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
     try {
       work();
     } catch (...) {

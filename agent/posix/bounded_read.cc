@@ -5,8 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
+
+#include "rendezvous/net/thread_without_signals.h"
 
 namespace muster {
 namespace {
@@ -86,7 +87,7 @@ std::map<pid_t, std::string> read_each_in_time(const std::vector<pid_t>& pids,
     reading->pids = left;
     reading->read = read;
     try {
-      std::thread([reading] { read_all(*reading); }).detach();
+      thread_without_signals([reading] { read_all(*reading); }).detach();
     } catch (const std::system_error&) {
       return found;  // The system allows no further thread.
     }

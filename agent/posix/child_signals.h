@@ -16,6 +16,13 @@ namespace muster {
 sigset_t signal_set(int number);
 /// A descriptor that is readable when a signal of the set is pending; -1 with errno.
 int open_signals(const sigset_t& set);
+/// Makes the calling thread the only one of its process that gets the signals of `set`, which it
+/// has blocked. muster starts no thread that takes signals, but a library may (LD_PRELOAD): the
+/// kernel then prefers that thread, where the default action would end muster or drop a SIGCHLD.
+/// From now on such a thread passes the signal on. Only one thread of a process calls this.
+void take_signals_of_all_threads(const sigset_t& set);
+/// Undoes that in a child process: the default action for each signal of `set`.
+void stop_taking_signals(const sigset_t& set);
 /// Reads all signals that wait in `signal_fd`, and returns them without SIGCHLD.
 std::vector<EndSignal> read_signals(int signal_fd);
 /// Waits until a child ends, at most for `limit`.

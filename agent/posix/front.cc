@@ -9,12 +9,14 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/child_signals.h"
 #include "agent/posix/job_cleanup.h"
 #include "agent/posix/shim_protocol.h"
+#include "agent/posix/terminal_mode.h"
 
 namespace muster {
 namespace {
@@ -66,8 +68,21 @@ class Front {
   }
 
   void pass_on(const std::vector<EndSignal>& signals) {
-    for (const EndSignal& signal : signals)
+    for (const EndSignal& signal : signals) {
+      if (is_ignored_key(signal)) continue;
       send({FrontMessage::Kind::Signal, signal.number, signal.from_kernel ? 1 : 0});
+    }
+  }
+
+  /// The key was meant for another program, such as a `tail` of the log.
+  bool is_ignored_key(const EndSignal& signal) {
+    const bool is_key = signal.number == SIGINT || signal.number == SIGQUIT;
+    if (!setup_.ignores_keys || !signal.from_kernel || !is_key) return false;
+    if (!std::exchange(key_explained_, true))
+      print_to_stderr(
+          "muster: a key of the terminal does not end this job, which runs under nohup: kill " +
+          std::to_string(::getpid()) + " does\n");
+    return true;
   }
 
   /// Ctrl-Z: the terminal cannot stop the workers itself, as they are in other sessions.
@@ -78,8 +93,10 @@ class Front {
   void stop_the_job() {
     const sigset_t stop = signal_set(SIGTSTP);
     send({FrontMessage::Kind::Stop, 0});
+    ::signal(SIGTSTP, SIG_DFL);
     ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
     ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+    take_signals_of_all_threads(stop);
     send({FrontMessage::Kind::Continue, 0});
   }
 
@@ -91,8 +108,13 @@ class Front {
 
   int finish() {
     const auto received = receive_message<Outcome>(setup_.socket);
+    const bool succeeded =
+        received && received->message.exit_code == 0 && received->message.exit_signal == 0;
+    // A worker that succeeds may leave the terminal as it likes (stty).
+    if (!succeeded && terminal_.restore())
+      print_to_stderr("muster: a worker had left the terminal in another mode: it is as before\n");
     if (!received) {
-      kill_descendants(spared_, WorkerCgroup(setup_.shim));
+      kill_descendants(spared_, WorkerCgroup(setup_.cgroup));
       explain_lost_shim();
       setup_.remove_files();
       return 1;
@@ -107,8 +129,10 @@ class Front {
   }
 
   void explain_lost_shim() const {
-    print_to_stderr("muster: the shim (pid " + std::to_string(setup_.shim) + ") " +
-                    describe_end(shim_status_) + "; all workers were killed\n");
+    const EndCause cause = shim_lost("the shim (pid " + std::to_string(setup_.shim) + ") " +
+                                     describe_end(shim_status_) + "; all workers were killed");
+    print_to_stderr("muster: " + cause.text + "\n");
+    setup_.report_lost_process({.cause = cause});
   }
 
   static void die_of(int number) {
@@ -121,6 +145,8 @@ class Front {
   const FrontSetup& setup_;
   const int signal_fd_;
   const int stop_fd_;  // Readable while SIGTSTP is pending. Not read: the signal stays pending.
+  const TerminalMode terminal_;
+  bool key_explained_ = false;
   siginfo_t shim_status_{};
   std::set<pid_t> spared_ = setup_.spared;  // The spared children that have not ended.
 };

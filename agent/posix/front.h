@@ -12,6 +12,9 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <string>
+
+#include "agent/posix/shim.h"
 
 namespace muster {
 
@@ -36,10 +39,16 @@ struct Outcome {
 
 struct FrontSetup {
   pid_t shim = -1;
-  int socket = -1;         // To the shim.
-  sigset_t watched{};      // The signals that the front reads. Blocked; SIGCHLD is one of them.
-  bool stops = false;      // SIGTSTP (ctrl-Z) stops the job. False: it is a signal like any other.
+  int socket = -1;     // To the shim.
+  sigset_t watched{};  // The signals that the front reads. Blocked; SIGCHLD is one of them.
+  bool stops = false;  // SIGTSTP (ctrl-Z) stops the job. False: it is a signal like any other.
+  /// A key of the terminal (ctrl-C, ctrl-backslash) does not end the job: it was started under
+  /// nohup, in the background of a script.
+  bool ignores_keys = false;
+  std::string cgroup;      // The name of the workers' cgroup.
   std::set<pid_t> spared;  // Children that are older than muster: `helper & exec muster`.
+  /// Writes the reports that were asked for. Has a limit.
+  std::function<void(const LostProcess&)> report_lost_process;
   /// Removes the files that a dead agent has left. Has a limit.
   std::function<void()> remove_files;
 };

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +92,7 @@ boost::system::error_code HelperProcess::spawn(const std::vector<std::string>& a
                                   .signals = &command->signals,
                                   .owner = command});
   if (child.error != 0) return from_errno(child.error);
+  pid_ = child.pid;
   pidfd_ = std::move(child.pidfd);
   status_ = std::move(child.status);
   memory_ = std::move(child.memory);
@@ -106,10 +106,15 @@ boost::system::error_code HelperProcess::start_error() {
 
 bool HelperProcess::finish() {
   if (!pidfd_.is_open()) return false;
-  ::syscall(SYS_pidfd_send_signal, pidfd(), SIGKILL, nullptr, 0);  // No effect if it has ended.
+  pollfd ended{pidfd(), POLLIN, 0};
+  // It is not reaped yet: the pid is still its own, and that of the group that it leads. A helper
+  // that hangs may wait for a program of its own. One that has ended may leave processes.
+  if (::poll(&ended, 1, 0) != 1) {
+    ::kill(-pid_, SIGKILL);
+    ::kill(pid_, SIGKILL);  // It may have left its group.
+  }
   // A process that waits in the kernel for a dead disk does not end. When it ends later, it stays a
   // zombie until the agent ends.
-  pollfd ended{pidfd(), POLLIN, 0};
   ::poll(&ended, 1, kEndLimitMs);
   siginfo_t info{};
   while (::waitid(P_PIDFD, static_cast<id_t>(pidfd()), &info, WEXITED | WNOHANG) != 0 &&
@@ -134,11 +139,12 @@ std::string HelperProcess::output(std::size_t bytes_max) const {
 
 pid_t signal_family_member(pid_t pid, const std::set<pid_t>& leaders, int number) {
   if (pid <= 1) return 0;
-  // Opens the pidfd before the check: after the check, the pidfd still means the same process.
-  const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  const pid_t leader = pidfd.is_open() ? leader_of(pid, leaders) : 0;
-  if (leader == 0) return 0;
-  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), number, nullptr, 0) == 0 ? leader : 0;
+  pid_t leader = 0;
+  const auto is_member = [&] {
+    leader = leader_of(pid, leaders);
+    return leader != 0;
+  };
+  return signal_if(pid, number, is_member) ? leader : 0;
 }
 
 void resume_process(pid_t pid, const std::set<pid_t>& leaders) {

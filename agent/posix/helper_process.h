@@ -45,6 +45,7 @@ class HelperProcess {
   boost::system::error_code spawn(const std::vector<std::string>& argv,
                                   const std::vector<std::string>& environment,
                                   const std::array<int, 3>& fds);
+  pid_t pid_ = 0;
   OwnedFd pidfd_;
   OwnedFd status_;                      // BegunSpawn::status
   std::shared_ptr<const void> memory_;  // BegunSpawn::memory

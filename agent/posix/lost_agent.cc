@@ -43,24 +43,34 @@ void WorkerRecords::record_end(const ShimReport& report) {
   if (found != workers_.end()) record_exit(found->second, report, deaths_++);
 }
 
-LostAgent WorkerRecords::describe(pid_t agent, const siginfo_t& status,
-                                  const std::string& reason) const {
-  LostAgent lost;
-  lost.how = "the agent (pid " + std::to_string(agent) + ") ";
+LostProcess WorkerRecords::lost_agent(pid_t agent, const siginfo_t& status,
+                                      const std::string& reason) const {
+  std::string how = "the agent (pid " + std::to_string(agent) + ") ";
   if (!reason.empty())
-    lost.how += reason;
+    how += reason;
   else if (status.si_pid == 0)
-    lost.how += "stopped answering";
+    how += "stopped answering";
   else
-    lost.how += describe_end(status);
+    how += describe_end(status);
+  return job_at_the_end(muster::agent_lost(std::move(how)));
+}
+
+LostProcess WorkerRecords::lost_front(pid_t front) const {
+  return job_at_the_end(muster::front_lost("the process that was started (pid " +
+                                           std::to_string(front) +
+                                           ") was killed or crashed; all workers were killed"));
+}
+
+LostProcess WorkerRecords::job_at_the_end(EndCause cause) const {
+  LostProcess lost{.cause = std::move(cause)};
   for (const auto& [rank, worker] : workers_)
     lost.workers.push_back(worker);
   lost.earlier = earlier_;
   return lost;
 }
 
-std::string message_about(const LostAgent& lost) {
-  return "muster: " + lost.how + "; the workers were stopped\n" +
+std::string message_about(const LostProcess& lost) {
+  return "muster: " + lost.cause.text + "; the workers were stopped\n" +
          (lost.earlier.empty() ? "" : lost.earlier.text() + "\n");
 }
 

@@ -14,7 +14,7 @@
 namespace muster {
 
 /// What the shim prints: how the agent was lost, and the causes of earlier attempts.
-std::string message_about(const LostAgent& lost);
+std::string message_about(const LostProcess& lost);
 
 class WorkerRecords {
  public:
@@ -32,10 +32,13 @@ class WorkerRecords {
 
   /// `status` is what waitid has returned for the agent; its si_pid is 0 if the agent has not
   /// ended. `reason`: why the shim killed the agent; empty: `status` says how the agent ended.
-  LostAgent describe(pid_t agent, const siginfo_t& status, const std::string& reason) const;
+  LostProcess lost_agent(pid_t agent, const siginfo_t& status, const std::string& reason) const;
+  /// The process that the user started is gone.
+  LostProcess lost_front(pid_t front) const;
 
  private:
   void begin_attempt();
+  LostProcess job_at_the_end(EndCause cause) const;
 
   std::map<int, Place> requested_;    // In this attempt, by local rank.
   std::map<int, WorkerEnd> workers_;  // Those that were started in this attempt.

@@ -37,8 +37,10 @@ std::chrono::nanoseconds from_ticks(unsigned long long ticks) {
                                   static_cast<unsigned long long>(per_second));
 }
 
+/// In the /proc of another pid namespace the number is another process: then a folder that never
+/// exists, so that every read fails as without /proc.
 std::string folder_of(pid_t pid) {
-  return "/proc/" + std::to_string(pid);
+  return "/proc/" + std::to_string(proc_shows_own_pids() ? pid : 0);
 }
 
 std::set<pid_t> family_in(const std::vector<Process>& all, pid_t leader) {

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 
 #include "agent/core/stat_text.h"
 #include "agent/posix/bounded_read.h"
+#include "agent/posix/kernel_calls.h"
 #include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/owned_fd.h"
 
@@ -39,6 +39,7 @@ int number_of(const std::string& status, std::string_view name) {
 }
 
 std::string read_status(pid_t pid) {
+  if (!proc_shows_own_pids()) return {};
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
   return read_proc_file(path.data(), 16384);
@@ -115,6 +116,14 @@ std::string read_beginning(int fd, std::size_t bytes_max) {
   return text;
 }
 
+bool proc_shows_own_pids() {
+  std::array<char, 32> target{};
+  const ssize_t size = ::readlink("/proc/self", target.data(), target.size());
+  if (size <= 0) return false;
+  return whole_number<pid_t>(std::string_view(target.data(), static_cast<std::size_t>(size))) ==
+         ::getpid();
+}
+
 std::string read_proc_file(const char* path, std::size_t bytes_max) {
   const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   return fd.is_open() ? read_beginning(fd.get(), bytes_max) : std::string();
@@ -135,6 +144,7 @@ std::optional<Process> read_process(pid_t pid) {
 
 std::vector<Process> all_processes() {
   std::vector<Process> processes;
+  if (!proc_shows_own_pids()) return processes;
   DIR* proc = ::opendir("/proc");
   if (proc == nullptr) return processes;
   while (const dirent* entry = ::readdir(proc)) {
@@ -160,6 +170,14 @@ bool can_outlive(pid_t pid, int signal) {
 char process_state(pid_t pid) {
   const auto process = read_process(pid);
   return process ? process->state : '?';
+}
+
+std::string process_name(pid_t pid) {
+  std::string name = read_proc_file(("/proc/" + std::to_string(pid) + "/comm").c_str(), 64);
+  if (!name.empty() && name.back() == '\n') name.pop_back();
+  for (char& c : name)
+    if (c < ' ' || c > '~') c = '?';
+  return name.empty() ? "?" : name;
 }
 
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except) {
@@ -190,12 +208,7 @@ bool signal_process(const Process& process, int number) {
     const auto still = read_process(process.pid);
     return still && still->session == process.session;
   };
-  // Opens the pidfd before the check: after the check, the pidfd still means the same process.
-  const OwnedFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!pidfd.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-    return is_still_there() && ::kill(process.pid, number) == 0;
-  return pidfd.is_open() && is_still_there() &&
-         ::syscall(SYS_pidfd_send_signal, pidfd.get(), number, nullptr, 0) == 0;
+  return signal_if(process.pid, number, is_still_there);
 }
 
 std::uint64_t ticks_since_boot() {
@@ -209,6 +222,7 @@ std::uint64_t ticks_since_boot() {
 // The kernel lists children by the thread that started them.
 std::optional<std::set<pid_t>> own_children() {
   std::set<pid_t> children;
+  if (!proc_shows_own_pids()) return children;
   DIR* tasks = ::opendir("/proc/self/task");
   int error = tasks == nullptr ? errno : 0;
   while (const dirent* entry = error == 0 ? ::readdir(tasks) : nullptr)

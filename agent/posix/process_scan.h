@@ -32,6 +32,11 @@ std::string read_beginning(int fd, std::size_t bytes_max);
 /// read.
 std::string read_proc_file(const char* path, std::size_t bytes_max);
 
+/// Whether /proc shows the processes of the calling process' pid namespace. False without /proc,
+/// and with the /proc of another namespace (`unshare --fork --pid` without --mount-proc), where a
+/// number names another process. All functions below then find no process.
+bool proc_shows_own_pids();
+
 /// Whether any thread of the process runs. A process whose first thread alone has ended has the
 /// state of a zombie, but is alive.
 bool is_alive(const Process& process);
@@ -47,6 +52,9 @@ std::optional<Process> read_process(pid_t pid);
 
 /// The state of one process, as in Process::state; '?': there is no such process.
 char process_state(pid_t pid);
+
+/// The name of the process, as in /proc/PID/comm, in ASCII; "?": there is no such process.
+std::string process_name(pid_t pid);
 
 /// True if the process catches, ignores or blocks this signal, and so can outlive it. False if it
 /// does not, or if there is no such process any more.

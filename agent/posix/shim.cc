@@ -1,7 +1,6 @@
 #include "agent/posix/shim.h"
 
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +16,8 @@
 #include <vector>
 
 #include "agent/core/agent_watch.h"
+#include "agent/core/forwarded_signals.h"
+#include "agent/core/leftovers.h"
 #include "agent/core/signal_events.h"
 #include "agent/core/watched_time.h"
 #include "agent/posix/bounded_child.h"
@@ -29,8 +29,7 @@
 #include "agent/posix/report_queue.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/shim_reports.h"
-#include "agent/posix/shim_worker.h"
-#include "agent/posix/start_worker.h"
+#include "agent/posix/shim_workers.h"
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/clock.h"
 
@@ -44,13 +43,12 @@ constexpr Duration kImpatientKillLimit = 3s;  // kKillLimit after a third signal
 constexpr int kKillRescanMs = 20;             // A new scan finds children of the last scan's time.
 constexpr Duration kAgentEndLimit = 2s;       // To the agent's SIGKILL, and from that to its end.
 constexpr int kSignalsUntilKill = 3;  // Then the shim kills, even if the agent does not react.
-constexpr std::chrono::milliseconds kReportLimit{5000};  // The files' server may not answer.
+constexpr std::chrono::milliseconds kRescueLimit{5000};  // The log files' server may not answer.
 
 // Why nothing is left behind:
 // - The shim is a subreaper: each orphan of the job becomes its child. While it has no child but
 //   spared() ones, the job has no process.
-// - Only reap_next() reaps workers, and it removes them from workers_. So no other process can have
-//   the pid of an entry, and it is safe to signal that pid and its group.
+// - Only reap_next() reaps workers, and it removes them from workers_ (shim_workers.h).
 // - Each wait for the agent, the front, a worker or storage has a limit.
 class Shim {
  public:
@@ -83,31 +81,31 @@ class Shim {
       const std::vector<EndSignal> signals = read_signals(signal_fd_);
       reap();
       for (const EndSignal& signal : signals)
-        handle_signal(signal);
+        handle_signal(signal, ForwardedSignals::At::Shim);
       receive_front_messages();
       receive_requests();
       // The agent may have sent its final request before it exited: requests are read first.
       if (agent_reaped_ && !ended_) on_agent_lost("");
       if (agent_gone_ && agent_reaped_) begin_rescue();
+      forward_step();
       check_agent();
       stop_step();
+      end_leftovers_step();
       kill_step();
       flush();
     }
   }
 
-  /// Kills what is left, waits for the agent, writes its reports if it is lost, and sends the
-  /// outcome to the front. Every wait has a limit.
+  /// Kills what is left, waits for the agent, reports, sends the outcome. Every wait has a limit.
   void finish() {
     if (agent_gone_) begin_rescue();
     kill_leftovers();
     if (front_gone_) ::close(socket_);  // The agent then removes its files and exits.
     wait_for_agent();
-    if (agent_gone_) {
-      // All writers are dead, so the rescue ends at once, unless its storage or console hangs.
-      wait_while(kReportLimit, [this] { return rescue_.begin(); });
+    if (agent_gone_)
       explain_lost_agent();
-    }
+    else if (front_gone_)
+      setup_.report_lost_process(workers_.records().lost_front(setup_.front));
     outcome_.files_removed = !agent_gone_ && agent_reaped_ && agent_status_.si_code == CLD_EXITED &&
                              agent_status_.si_status == 0;
     if (front_gone_ && outcome_.files_removed == 0) {
@@ -124,6 +122,8 @@ class Shim {
     Duration wait = next_check_ - now();
     // During stop_wait_ the agent is gone, so no check of the agent is due.
     if (stop_wait_) wait = stop_wait_->until_next_check(setup_.shutdown_timeout);
+    if (const auto due = forwarded_.next_due()) wait = std::min(wait, *due - now());
+    if (leftovers_) wait = std::min(wait, leftovers_->until_next_check());
     return static_cast<int>(
         std::chrono::ceil<std::chrono::milliseconds>(std::clamp<Duration>(wait, 0ms, 60s)).count());
   }
@@ -132,10 +132,7 @@ class Shim {
   // oldest child first. So the order of failures is right only if each pidfd's process is reaped
   // here, before reap() collects all others.
   void handle_event(int fd) {
-    if (const auto start = starting_.find(fd); start != starting_.end()) {
-      const auto worker = workers_.find(start->second);
-      return worker == workers_.end() ? void() : finish_start(worker->first, worker->second);
-    }
+    if (workers_.on_status(fd)) return;
     if (fd == signal_fd_ || fd == socket_ || fd == setup_.front_socket) return;
     reap_next(P_PIDFD, static_cast<id_t>(fd));
   }
@@ -168,9 +165,10 @@ class Shim {
       case ShimRequest::Kind::Signal:
         return signal_workers(request.number, request.worker);
       case ShimRequest::Kind::SignalProcess:
-        return signal_worker_process(request.worker, request.number);
+        return workers_.signal_process(request.worker, request.number);
       case ShimRequest::Kind::KillAll:
-        return begin_kill();
+        return end_attempt({std::chrono::milliseconds(request.until_sigterm_ms),
+                            std::chrono::milliseconds(request.until_sigkill_ms)});
       case ShimRequest::Kind::End:
         ended_ = true;
         outcome_ = {.exit_code = request.exit_code, .exit_signal = request.number};
@@ -185,77 +183,12 @@ class Shim {
   }
 
   void start(const ShimRequest& request, std::vector<OwnedFd> fds) {
-    if (agent_reaped_) return;
-    records_.record_request(request.worker, {request.number, request.attempt});
-    BegunWorker begun = begin_worker(request, std::move(fds), setup_.workers, cgroup_.open());
-    BegunSpawn& child = begun.spawn;
-    if (child.error != 0)
-      return outbox_.add(start_failed(request.worker, {child.error, child.step}));
-    starting_[child.status.get()] = child.pid;
-    watch(child.status.get(), EPOLLIN);
-    workers_[child.pid] = ShimWorker{.number = request.worker,
-                                     .pidfd = std::move(child.pidfd),
-                                     .status = std::move(child.status),
-                                     .memory = std::move(child.memory),
-                                     .readers = std::move(begun.readers)};
+    if (!agent_reaped_) workers_.start(request, std::move(fds));
   }
 
-  void finish_starts() {
-    for (auto& [pid, worker] : workers_)
-      if (worker.status.is_open()) finish_start(pid, worker);
-  }
-
-  /// Reports a worker's start, or its failure, as soon as the child has said which it is.
-  void finish_start(pid_t pid, ShimWorker& worker) {
-    const std::optional<SpawnResult> result = spawn_result(worker.status.get());
-    if (!result) return;
-    starting_.erase(worker.status.get());
-    worker.status.reset();
-    worker.has_failed = result->error != 0;
-    if (worker.has_failed) return outbox_.add(start_failed(worker.number, *result));
-    worker.memory.reset();
-    if (job_is_stopped_) ::kill(-pid, SIGSTOP);  // A restart may begin while the job is stopped.
-    const ShimReport report = started(worker.number, pid);
-    records_.record_start(report);
-    watch(worker.pidfd.get(), EPOLLIN);
-    outbox_.add(report);
-    if (worker.signal_after_start != 0) signal_worker(pid, worker, worker.signal_after_start);
-  }
-
-  /// Signals the groups of all living workers, or of worker `only`, and reports each signal.
   void signal_workers(int number, std::optional<int> only = std::nullopt) {
     reap();  // A worker that has already ended was not stopped by this signal.
-    for (auto& [pid, worker] : workers_)
-      if (!only || worker.number == *only) signal_worker(pid, worker, number);
-  }
-
-  void signal_worker(pid_t pid, ShimWorker& worker, int number) {
-    if (worker.status.is_open()) {  // The child does not run its program yet: the signal waits.
-      worker.signal_after_start = number;
-      if (number == SIGKILL) ::kill(pid, SIGKILL);
-      return;
-    }
-    if (worker.has_failed) return;
-    const ShimReport report =
-        worker_signalled(worker.number, pid, number, can_outlive(pid, number));
-    ::kill(-pid, number);  // After can_outlive(), which reads /proc of the living process.
-    records_.record_signal(report);
-    outbox_.add(report);
-  }
-
-  /// Signals only the worker's process, and reports no signal: the worker then counts as failed by
-  /// itself, not as a victim.
-  void signal_worker_process(int number_of_worker, int signal) {
-    for (const auto& [pid, worker] : workers_)
-      if (worker.number == number_of_worker && !worker.status.is_open())
-        ::syscall(SYS_pidfd_send_signal, worker.pidfd.get(), signal, nullptr, 0);
-  }
-
-  /// For SIGSTOP and SIGCONT, and for SIGKILLs after the reported one.
-  void signal_groups_unreported(int number) {
-    // A child that does not run its program yet may not lead a group yet.
-    for (const auto& [pid, worker] : workers_)
-      ::kill(worker.status.is_open() ? pid : -pid, number);
+    workers_.signal(number, only);
   }
 
   // --- signals, and ends of processes --------------------------------------------------------
@@ -269,28 +202,32 @@ class Shim {
       }
       const FrontMessage& message = received->message;
       if (message.kind == FrontMessage::Kind::Signal)
-        handle_signal({message.number, message.from_kernel != 0});
+        handle_signal({message.number, message.from_kernel != 0}, ForwardedSignals::At::Front);
       else
-        stop_or_continue(message.kind == FrontMessage::Kind::Stop);
+        workers_.stop_or_continue(message.kind == FrontMessage::Kind::Stop);
     }
   }
 
-  /// As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
-  void stop_or_continue(bool stops) {
-    job_is_stopped_ = stops;
-    signal_groups_unreported(stops ? SIGSTOP : SIGCONT);
-  }
-
-  void handle_signal(const EndSignal& signal) {
+  void handle_signal(const EndSignal& signal, ForwardedSignals::At at) {
     // The sender may have seen a worker run: that start is reported before the signal.
-    finish_starts();
+    workers_.finish_starts();
     if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
+    if (std::count(setup_.forwarded.begin(), setup_.forwarded.end(), signal.number) > 0)
+      return forwarded_.arrived(signal.number, at, now());
     if (!signals_.begins_event(signal, now())) return;
     next_check_ = {};  // After a signal the agent has less time to answer.
     // After the agent's loss the workers have had a SIGTERM: the first signal asks for no more.
     if (signals_.count() >= (agent_gone_ ? 2 : kSignalsUntilKill)) begin_kill();
     if (signals_.count() >= kSignalsUntilKill) kill_limit_ = kImpatientKillLimit;
     outbox_.add_signal(signal.number);
+  }
+
+  /// Passes on the signals that do not end the job.
+  void forward_step() {
+    for (const ForwardedSignals::Due& signal : forwarded_.due(now()))
+      outbox_.add(forwarded(signal.number, signal.workers_have_it
+                                               ? std::nullopt
+                                               : std::optional(workers_.forward(signal.number))));
   }
 
   void reap() {
@@ -308,25 +245,9 @@ class Shim {
       agent_reaped_ = true;
       return true;
     }
-    const auto found = workers_.find(info.si_pid);
-    if (found != workers_.end()) on_worker_end(found, info);
-    return true;  // Any other child is an orphan of the job.
-  }
-
-  void on_worker_end(std::map<pid_t, ShimWorker>::iterator worker, const siginfo_t& info) {
-    if (worker->second.status.is_open()) finish_start(info.si_pid, worker->second);
-    if (worker->second.has_failed) return remove_worker(worker);  // StartFailed is reported.
-    const ShimReport report = exited(worker->second.number, info);
-    outbox_.add(report);
-    records_.record_end(report);
-    remove_worker(worker);
-  }
-
-  void remove_worker(std::map<pid_t, ShimWorker>::iterator worker) {
-    if (agent_gone_) rescue_.add(std::move(worker->second.readers));
-    // The status may still be open: another process can hold its other end.
-    starting_.erase(worker->second.status.get());
-    workers_.erase(worker);
+    std::vector<OutputReader> readers;
+    if (workers_.on_end(info, readers) && agent_gone_) rescue_.add(std::move(readers));
+    return true;  // A child that is no worker is an orphan of the job.
   }
 
   void flush() {
@@ -345,7 +266,7 @@ class Shim {
                                               .answered = pong_ == ping_,
                                               .is_stopped = state == 'T' || state == 't',
                                               .signals = signals_.count(),
-                                              .is_killing = kill_wait_.has_value()};
+                                              .is_killing = kill_wait_ || leftovers_};
     if (agent_watch_.is_lost(observation))
       return on_agent_lost(observation.answered ? "did not end the job" : "stopped answering");
     if (observation.answered) outbox_.add({.kind = ShimReport::Kind::Ping, .count = ++ping_});
@@ -361,7 +282,8 @@ class Shim {
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_, nullptr);
     outbox_.clear();
     if (kill_wait_) return;
-    if (signals_.count() >= 2 || workers_.empty()) return begin_kill();
+    if (signals_.count() >= 2) return begin_kill();
+    if (workers_.empty()) return end_attempt(setup_.clean_up);
     stop_wait_.emplace(now());
     signal_workers(SIGTERM);
   }
@@ -369,8 +291,7 @@ class Shim {
   // run() calls this once the agent is dead: two readers of a pipe would mix up its bytes.
   // finish() calls it in any case, as the job is over.
   void begin_rescue() {
-    for (auto& [pid, worker] : workers_)
-      rescue_.add(std::exchange(worker.readers, {}));
+    rescue_.add(workers_.take_readers());
     rescue_.begin();
   }
 
@@ -378,7 +299,8 @@ class Shim {
   /// from the agent. Then they are killed.
   void stop_step() {
     if (!stop_wait_) return;
-    if (workers_.empty() || stop_wait_->advance(now()) >= setup_.shutdown_timeout) begin_kill();
+    if (workers_.empty() || stop_wait_->advance(now()) >= setup_.shutdown_timeout)
+      end_attempt(setup_.clean_up);
   }
 
   // No process waits for the outcome any more: the loop ends, and finish() kills the job.
@@ -387,14 +309,68 @@ class Shim {
     ended_ = true;
   }
 
-  // --- killing to the last descendant --------------------------------------------------------
+  // --- the end of an attempt, to the last descendant ------------------------------------------
+
+  /// The workers may not live any more. What they have started gets time to end.
+  void end_attempt(const LeftoverTimes& times) {
+    if (kill_wait_) return;
+    if (times.until_sigterm == Duration{} && times.until_sigkill == Duration{}) return begin_kill();
+    if (leftovers_) return leftovers_->shorten(times);
+    leftovers_.emplace(times, now());
+    stop_wait_.reset();
+    reap();
+    workers_.kill_processes();
+  }
+
+  /// Called when a child has ended, or the next stage may begin.
+  void end_leftovers_step() {
+    if (!leftovers_) return;
+    if (!has_descendants()) return finish_attempt(0);
+    while (leftovers_) {
+      const std::optional<LeftoverStage> stage = leftovers_->advance(now());
+      if (!stage) return;
+      if (*stage == LeftoverStage::Kill) return begin_kill();
+      terminate_leftovers(*stage);
+    }
+  }
+
+  void terminate_leftovers(LeftoverStage stage) {
+    std::vector<Process> left = descendants(::getpid(), spared());
+    if (stage == LeftoverStage::Wait) return report_leftovers(left, stage);
+    const auto daemons = std::stable_partition(
+        left.begin(), left.end(),
+        [this](const Process& process) { return workers_.has_session(process.session); });
+    if (stage == LeftoverStage::Terminate) {
+      leftovers_->terminate(daemons != left.begin(), daemons != left.end());
+      left.erase(daemons, left.end());
+    } else {
+      left.erase(left.begin(), daemons);
+    }
+    report_leftovers(left, stage);
+    for (const Process& process : left)
+      signal_process(process, SIGTERM);
+  }
+
+  void report_leftovers(const std::vector<Process>& left, LeftoverStage stage) {
+    if (left.empty()) return;
+    const ShimReport report =
+        leftovers(left, stage, leftovers_ ? leftovers_->times().until_sigterm : Duration{});
+    if (!agent_gone_)
+      outbox_.add(report);
+    else
+      print_to_stderr("muster: " + text_about_leftovers(report) + "\n");
+  }
 
   void begin_kill() {
     if (kill_wait_) return;
+    reap();
+    if (workers_.empty() && has_descendants())
+      report_leftovers(descendants(::getpid(), spared()), LeftoverStage::Kill);
     kill_wait_.emplace(now());
+    leftovers_.reset();
     stop_wait_.reset();
     killer_.begin();
-    signal_workers(SIGKILL);
+    workers_.signal(SIGKILL);
   }
 
   /// One round of killing. The next one follows when a child has ended, or after kKillRescanMs.
@@ -403,19 +379,26 @@ class Shim {
     const bool may_wait = kill_wait_->advance(now()) < kill_limit_;
     pid_t left = 0;
     if (has_descendants()) {
-      signal_groups_unreported(SIGKILL);  // Without /proc the killer below finds nothing.
+      workers_.signal_groups_unreported(SIGKILL);  // Without /proc the killer below finds nothing.
       left = killer_.round(spared());
       reap();
       if (has_descendants() && may_wait) return;
       if (has_descendants()) kill_limit_ = {};  // kill_leftovers() need not wait for them again.
     }
+    finish_attempt(has_descendants() ? left : 0);
+  }
+
+  /// `left`: a process that could not be killed, or 0.
+  void finish_attempt(pid_t left) {
     kill_wait_.reset();
+    leftovers_.reset();
+    workers_.forget_sessions();
     if (agent_gone_) {
       ended_ = true;
       outcome_ = {.exit_code = 1};
       return;
     }
-    outbox_.add(all_gone(has_descendants() ? left : 0));
+    outbox_.add(all_gone(left));
   }
 
   bool has_descendants() const { return !workers_.empty() || has_children_but(spared()); }
@@ -432,7 +415,7 @@ class Shim {
   void kill_leftovers() {
     wait_while(kill_limit_, [this] {
       if (!has_descendants()) return false;
-      signal_groups_unreported(SIGKILL);
+      workers_.signal_groups_unreported(SIGKILL);
       killer_.round(spared());
       return true;
     });
@@ -451,10 +434,12 @@ class Shim {
       wait_for_child(std::chrono::milliseconds(kKillRescanMs));
   }
 
-  void explain_lost_agent() const {
-    const LostAgent lost = records_.describe(agent_, agent_status_, lost_reason_);
+  void explain_lost_agent() {
+    // All writers are dead, so the rescue ends at once, unless its storage or console hangs.
+    wait_while(kRescueLimit, [this] { return rescue_.begin(); });
+    const LostProcess lost = workers_.records().lost_agent(agent_, agent_status_, lost_reason_);
     print_to_stderr(message_about(lost));
-    run_in_bounded_child([&] { setup_.report_lost_agent(lost); }, kReportLimit);
+    setup_.report_lost_process(lost);
   }
 
   const ShimSetup& setup_;
@@ -463,27 +448,31 @@ class Shim {
   const int signal_fd_;
   const int epoll_;
   const int open_error_ = signal_fd_ < 0 || epoll_ < 0 ? errno : 0;
-  std::map<pid_t, ShimWorker> workers_;  // By pid. Each is alive, or has ended and is not reaped.
   ReportQueue outbox_;
   siginfo_t agent_status_{};
-  std::map<int, pid_t> starting_;  // From ShimWorker::status to the worker's pid.
-  WorkerRecords records_;
   SignalEvents signals_;
+  ForwardedSignals forwarded_;
   AgentWatch agent_watch_;
   std::string lost_reason_;
   std::int32_t ping_ = 0;
   std::int32_t pong_ = 0;
   Instant next_check_ = now() + agent_watch_.interval(0);
-  std::optional<WatchedWait> stop_wait_;  // The agent is lost: the workers got SIGTERM.
-  std::optional<WatchedWait> kill_wait_;  // The shim is killing all descendants.
+  std::optional<WatchedWait> stop_wait_;   // The agent is lost: the workers got SIGTERM.
+  std::optional<LeftoverWait> leftovers_;  // The attempt is over: what is left may end by itself.
+  std::optional<WatchedWait> kill_wait_;   // The shim is killing all descendants.
   Duration kill_limit_ = kKillLimit;
-  WorkerCgroup cgroup_{::getpid()};
+  WorkerCgroup cgroup_{setup_.cgroup};
+  ShimWorkers workers_{
+      {.setup = setup_.workers,
+       .cgroup = cgroup_,
+       .outbox = outbox_,
+       .watch = [this](int fd) { watch(fd, EPOLLIN); },
+       .unwatch = [this](int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }}};
   DescendantKiller killer_{cgroup_};
   Outcome outcome_{.exit_code = 1};
   OutputRescue rescue_;
   std::vector<OwnedFd> kept_;  // ShimRequest::Kind::Keep
   bool front_gone_ = false;
-  bool job_is_stopped_ = false;  // By ctrl-Z.
   bool agent_gone_ = false;
   bool agent_reaped_ = false;
   bool ended_ = false;

@@ -18,27 +18,34 @@
 #include <vector>
 
 #include "agent/core/earlier_attempts.h"
+#include "agent/core/end_cause.h"
+#include "agent/core/leftovers.h"
 #include "agent/core/worker_end.h"
 #include "agent/posix/spawn.h"
 
 namespace muster {
 
-/// What the shim knows about an agent that is gone before the end of the job.
-struct LostAgent {
-  std::string how;                 // "the agent (pid 7) was killed by signal 9 (Killed)"
+/// What is known when one of muster's processes is gone before the end of the job.
+struct LostProcess {
+  EndCause cause;                  // "the agent (pid 7) was killed by signal 9 (Killed)"
   std::vector<WorkerEnd> workers;  // The workers of the last attempt; some may still have lived.
   EarlierAttempts earlier;         // The first failure of each attempt before.
 };
 
 struct ShimSetup {
+  pid_t front = -1;
   pid_t agent = -1;
   int agent_socket = -1;
   int front_socket = -1;
   WorkerSetup workers;
-  sigset_t watched{};      // Those that the shim reads from a descriptor; they are blocked.
-  int request_signal = 0;  // See SplitOptions.
+  std::string cgroup;          // The name of the workers' cgroup.
+  sigset_t watched{};          // Those that the shim reads from a descriptor; they are blocked.
+  int request_signal = 0;      // See SplitOptions.
+  std::vector<int> forwarded;  // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
-  std::function<void(const LostAgent&)> report_lost_agent;
+  LeftoverTimes clean_up;  // For what the workers of a lost agent leave.
+  /// Writes the reports that were asked for. Has a limit.
+  std::function<void(const LostProcess&)> report_lost_process;
   /// Removes the job's files, for an agent that has not done so. Has a limit.
   std::function<void()> remove_files;
 };

@@ -61,7 +61,8 @@ std::string serialise(const WorkerCommand& command) {
   return out;
 }
 
-// Used if `ulimit -f` is too small: that limit holds for memfds, too.
+// Used if `ulimit -f` is too small: that limit holds for memfds, too. Fails for a large command of
+// a user without privileges.
 Result<OwnedFd> pack_into_pipe(const std::string& text) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return from_errno(errno);

@@ -29,7 +29,10 @@ struct ShimRequest {
     Start,
     Signal,  // Send `number` to the process group of worker `worker`, if the worker is alive.
     SignalProcess,  // Send `number` to that worker's process only, without a report.
-    KillAll,        // SIGKILL all descendants until there are none, then report AllGone.
+    /// Kill the workers that live. Give what is left of the attempt the time `until_sigterm_ms` to
+    /// end, send it SIGTERM, and after `until_sigkill_ms` SIGKILL until there is none. Then report
+    /// AllGone. If this is under way, the times become the smaller ones of both requests.
+    KillAll,
     End,   // Kill what is left and end: by signal `number` if not 0, else with `exit_code`.
     Pong,  // The answer to Ping `number`: the agent's loop is alive.
     Keep,  // Keep the packet's descriptors open until the end: the locks on the job's folders.
@@ -42,15 +45,29 @@ struct ShimRequest {
   /// Bit n: the packet has an O_PATH descriptor of the log file of the worker's fd n (1, 2).
   std::uint32_t handles = 0;
   std::int32_t attempt = 0;  // TORCHELASTIC_RESTART_COUNT
+  std::int64_t until_sigterm_ms = 0;
+  std::int64_t until_sigkill_ms = 0;
+};
+
+/// A descendant of the workers that outlived them, in ShimReport::Kind::Leftovers.
+struct LeftProcess {
+  std::int32_t pid = 0;            // 0: the report has no more processes.
+  std::array<char, 20> name = {};  // As in /proc/PID/comm. Ends with a NUL.
 };
 
 /// From the shim to the agent.
 struct ShimReport {
   enum class Kind : std::uint32_t {
-    Started,         // The program runs as process `pid`.
-    StartFailed,     // `error` is an errno, `step` a SpawnStep.
-    Exited,          // `code` and `status` are siginfo's si_code and si_status.
-    AllGone,         // The answer to KillAll. `pid`: a process that could not be killed, or 0.
+    Started,      // The program runs as process `pid`.
+    StartFailed,  // `error` is an errno, `step` a SpawnStep.
+    Exited,       // `code` and `status` are siginfo's si_code and si_status.
+    AllGone,      // The answer to KillAll. `pid`: a process that could not be killed, or 0.
+    /// After KillAll: `count` descendants are left, of which `left` names some. `status` is the
+    /// LeftoverStage that begins now, `limit_ms` the whole time until SIGTERM.
+    Leftovers,
+    /// Signal `status` of --signals-to-forward has come. `count`: so many workers got it from
+    /// muster; -1: every process of the job had it already.
+    Forwarded,
     SignalReceived,  // `count` new events (agent/core/signal_events.h) began with signal `status`.
     Ping,            // The agent answers Pong with `count` as its number.
     /// The shim sent signal `status` to the worker, which was alive. `code` is 1 if the worker
@@ -67,6 +84,8 @@ struct ShimReport {
   std::int32_t count = 0;
   std::int64_t wall_ms = 0;  // When the shim saw this, since the epoch. For people and for order.
   std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
+  std::int64_t limit_ms = 0;
+  std::array<LeftProcess, 8> left = {};
 };
 
 /// A worker's program, arguments, environment, CPUs and log files, in a memfd.

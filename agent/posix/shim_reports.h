@@ -5,9 +5,18 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "agent/core/leftovers.h"
 #include "agent/core/worker_end.h"
+#include "agent/posix/process_scan.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/spawn.h"
 #include "rendezvous/net/clock.h"
@@ -60,6 +69,45 @@ inline ShimReport worker_signalled(int worker, pid_t pid, int signal, bool can_o
 /// `left`: a process that could not be killed, or 0.
 inline ShimReport all_gone(pid_t left) {
   return {.kind = ShimReport::Kind::AllGone, .pid = left, .wall_ms = wall_ms()};
+}
+
+/// `workers`: how many got the signal from muster; nothing: all processes had it already.
+inline ShimReport forwarded(int number, std::optional<int> workers) {
+  return {.kind = ShimReport::Kind::Forwarded,
+          .status = number,
+          .count = workers.value_or(-1),
+          .wall_ms = wall_ms()};
+}
+
+/// What is left of an attempt, when `stage` begins.
+inline ShimReport leftovers(const std::vector<Process>& left, LeftoverStage stage,
+                            Duration until_sigterm) {
+  ShimReport report{
+      .kind = ShimReport::Kind::Leftovers,
+      .status = static_cast<int>(stage),
+      .count = static_cast<int>(left.size()),
+      .wall_ms = wall_ms(),
+      .limit_ms = std::chrono::floor<std::chrono::milliseconds>(until_sigterm).count()};
+  for (std::size_t i = 0; i < std::min(left.size(), report.left.size()); ++i) {
+    report.left[i].pid = left[i].pid;
+    const std::string name = process_name(left[i].pid);
+    name.copy(report.left[i].name.data(), report.left[i].name.size() - 1);
+  }
+  return report;
+}
+
+/// leftover_text() of the report, with the commands that are in `commands`.
+inline std::string text_about_leftovers(const ShimReport& report,
+                                        const std::map<pid_t, std::string>& commands = {}) {
+  std::vector<Leftover> named;
+  for (const LeftProcess& process : report.left) {
+    if (process.pid == 0) break;
+    const auto command = commands.find(process.pid);
+    named.push_back(
+        {process.pid, command != commands.end() ? command->second : process.name.data()});
+  }
+  return leftover_text(static_cast<LeftoverStage>(report.status), named, report.count,
+                       std::chrono::milliseconds(report.limit_ms));
 }
 
 inline WorkerExit exit_of(const ShimReport& exited) {

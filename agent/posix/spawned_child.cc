@@ -75,11 +75,20 @@ MUSTER_IN_CHILD void set_all_close_on_exec() {
   }
 }
 
+/// dup3() or, where a container refuses that, the older call of most architectures.
+MUSTER_IN_CHILD long duplicate(int fd, int target) {
+  const long result = raw_call(SYS_dup3, fd, target);
+#ifdef SYS_dup2
+  if (result == -EPERM || result == -ENOSYS) return raw_call(SYS_dup2, fd, target);
+#endif
+  return result;
+}
+
 MUSTER_IN_CHILD long redirect(const SpawnOptions& options, int status) {
   for (int target = 0; target < 3; ++target) {
     const int fd = options.fds.begin()[target];
     if (fd < 0) continue;
-    if (const long result = raw_call(SYS_dup3, fd, target); result < 0) return result;
+    if (const long result = duplicate(fd, target); result < 0) return result;
   }
   // All descriptors that muster opens are close-on-exec. Those that muster has inherited may not
   // be, so this closes them. Before Linux 5.9 close_range does not exist, and a container's seccomp

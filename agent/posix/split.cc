@@ -28,6 +28,7 @@ namespace {
 
 // The files may be on a file server that does not answer.
 constexpr std::chrono::milliseconds kRemoveFilesLimit{2000};
+constexpr std::chrono::milliseconds kReportLimit{5000};
 
 /// Whether this signal is ignored by the calling process.
 bool is_ignored(int number) {
@@ -75,6 +76,8 @@ sigset_t watched_signals(const SplitOptions& options) {
   for (const int number : options.signals)
     if (number != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched, number);
   if (!is_ignored(SIGINT)) ::sigaddset(&watched, SIGINT);
+  for (const int number : options.forwarded)
+    ::sigaddset(&watched, number);
   const int request = options.request_signal;
   if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
   return watched;
@@ -87,14 +90,18 @@ void leave_the_terminal(const char* name, const SplitOptions& options, const sig
   ::prctl(PR_SET_NAME, name);
   for (const int number : options.signals)
     ::signal(number, SIG_IGN);
+  for (const int number : options.forwarded)
+    ::signal(number, SIG_IGN);
   if (options.request_signal != 0) ::signal(options.request_signal, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
 void warn_without_proc() {
-  if (::access("/proc/self/stat", R_OK) != 0)
-    std::fprintf(stderr,
-                 "muster: there is no /proc: what workers start may stay when they have ended\n");
+  if (proc_shows_own_pids()) return;
+  const bool is_mounted = ::access("/proc/self/stat", R_OK) == 0;
+  std::fprintf(stderr, "muster: %s: what workers start may stay when they have ended\n",
+               is_mounted ? "/proc shows another pid namespace (unshare has --mount-proc for that)"
+                          : "there is no /proc");
 }
 
 /// fork(), or -1 with a message.
@@ -139,6 +146,7 @@ int become_shim(ShimSetup setup, const SplitOptions& options,
     return agent_main(pair.second);
   }
   ::close(pair.second);
+  take_signals_of_all_threads(setup.watched);
   run_shim(setup);
   return 0;
 }
@@ -152,29 +160,43 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   const std::pair<int, int> pair = make_pair();
   if (pair.first < 0) return 1;
   FrontSetup front{
-      .socket = pair.first, .watched = watched_signals(options), .remove_files = [&options] {
-        run_in_bounded_child(options.remove_files, kRemoveFilesLimit);
-      }};
+      .socket = pair.first,
+      .watched = watched_signals(options),
+      .cgroup = options.cgroup,
+      .report_lost_process =
+          [&options](const LostProcess& lost) {
+            run_in_bounded_child([&] { options.report_lost_process(lost); }, kReportLimit);
+          },
+      .remove_files =
+          [&options] { run_in_bounded_child(options.remove_files, kRemoveFilesLimit); }};
   front.stops = !is_listed(options, SIGTSTP) && ::sigismember(&front.watched, SIGTSTP) == 1;
+  front.ignores_keys = is_ignored(SIGHUP) && is_ignored(SIGINT);
   const SignalState worker_signals = signals_for_workers(front.watched);
   sigset_t shim_watched = front.watched;
   if (front.stops) ::sigdelset(&shim_watched, SIGTSTP);
   front.spared = own_children().value_or(std::set<pid_t>());
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
+  take_signals_of_all_threads(front.watched);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A write beyond the limit of a file's size then returns an error.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
+  const pid_t front_pid = ::getpid();
   front.shim = fork_one();
   if (front.shim < 0) return 1;
   if (front.shim == 0) {
+    stop_taking_signals(front.watched);
     ::close(pair.first);
-    std::_Exit(become_shim({.front_socket = pair.second,
+    std::_Exit(become_shim({.front = front_pid,
+                            .front_socket = pair.second,
                             .workers = {.signals = worker_signals},
+                            .cgroup = options.cgroup,
                             .watched = shim_watched,
                             .request_signal = options.request_signal,
+                            .forwarded = options.forwarded,
                             .shutdown_timeout = options.shutdown_timeout,
-                            .report_lost_agent = options.report_lost_agent,
+                            .clean_up = options.clean_up,
+                            .report_lost_process = front.report_lost_process,
                             .remove_files = front.remove_files},
                            options, agent_main));
   }

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "agent/core/leftovers.h"
 #include "agent/posix/shim.h"
 
 namespace muster {
@@ -18,11 +20,18 @@ struct SplitOptions {
   /// One more signal that the front reports, unless it is ignored already. It asks the agent for
   /// something and never ends the job, however often it comes. 0: none.
   int request_signal = 0;
+  /// Signals that the front and the shim read and pass on to the workers. They do not end the job.
+  /// None of them is in `signals`, and none is request_signal.
+  std::vector<int> forwarded = {};
+  /// The name of the workers' cgroup (worker_cgroup.h).
+  std::string cgroup;
   /// The time between SIGTERM and SIGKILL for workers of a lost agent (--shutdown-timeout).
   std::chrono::milliseconds shutdown_timeout{30'000};
-  /// These replace a lost agent: the first writes its reports, the second removes its files. Each
-  /// runs in a child process, for which muster waits for a limited time.
-  std::function<void(const LostAgent&)> report_lost_agent = [](const LostAgent&) {};
+  /// The time for what these workers leave.
+  LeftoverTimes clean_up = kCleanUp;
+  /// For a job that has lost one of muster's processes: the first writes the reports, the second
+  /// removes the files. Each runs in a child process, for which muster waits for a limited time.
+  std::function<void(const LostProcess&)> report_lost_process = [](const LostProcess&) {};
   std::function<void()> remove_files = [] {};
 };
 

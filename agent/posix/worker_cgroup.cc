@@ -52,16 +52,18 @@ std::string_view unified_cgroup(std::string_view text) {
   return {};
 }
 
-WorkerCgroup::WorkerCgroup(pid_t shim) {
-  const std::string own = delegated_cgroup();
-  if (!own.empty()) dir_ = own + "/muster-" + std::to_string(shim);
+WorkerCgroup::WorkerCgroup(const std::string& name) {
+  const std::string own = name.empty() ? name : delegated_cgroup();
+  if (!own.empty()) dir_ = own + "/" + name;
 }
 
 int WorkerCgroup::open() {
   if (is_tried_ || dir_.empty()) return fd_.get();
   is_tried_ = true;
-  // If the cgroup exists already, it is empty: it was left by a shim with the same pid, now gone.
-  ::mkdir(dir_.c_str(), 0755);
+  if (::mkdir(dir_.c_str(), 0755) != 0) {
+    dir_.clear();  // kill() and remove() must not reach a cgroup that is not this job's.
+    return -1;
+  }
   fd_ = OwnedFd(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   return fd_.get();
 }

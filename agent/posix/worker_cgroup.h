@@ -3,8 +3,6 @@
 // however fast they fork, and also if they have changed parents, sessions or environment.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 #include <string_view>
 
@@ -14,12 +12,12 @@ namespace muster {
 
 class WorkerCgroup {
  public:
-  /// Describes the cgroup of the job with this shim, and creates nothing. The name depends only on
-  /// the shim's pid, so the front, the shim and the agent use the same one. The shim may be gone.
-  explicit WorkerCgroup(pid_t shim);
+  /// Describes the cgroup with this name, and creates nothing. The front, the shim and the agent of
+  /// a job use the same name, which no other job has. Empty: the job has no cgroup.
+  explicit WorkerCgroup(const std::string& name);
 
   /// Creates the cgroup at the first call. Returns a descriptor for CLONE_INTO_CGROUP that this
-  /// object owns; -1: muster cannot have a cgroup here.
+  /// object owns; -1: muster cannot have a cgroup here, or another job has one of this name.
   int open();
   /// Kills all processes in the cgroup. Does nothing if the cgroup was never created.
   void kill() const;
@@ -27,7 +25,7 @@ class WorkerCgroup {
   void remove() const;
 
  private:
-  std::string dir_;  // Empty: muster's own cgroup is not delegated.
+  std::string dir_;  // Empty: muster's own cgroup is not delegated, or is another job's.
   OwnedFd fd_;
   bool is_tried_ = false;
 };

@@ -14,6 +14,7 @@
 #include "agent/core/host_match.h"
 #include "agent/sessions/c10d_round.h"
 #include "agent/sessions/c10d_state_link.h"
+#include "agent/sessions/retry_pause.h"
 #include "rendezvous/core/c10d_participant.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
@@ -30,8 +31,6 @@ using Outcome = C10dStateLink::Outcome;
 namespace {
 
 constexpr Duration kPoll = std::chrono::seconds(1);  // As torchrun.
-constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
-constexpr Duration kLostPauseMost = std::chrono::seconds(1);
 constexpr Duration kBackgroundDial = std::chrono::seconds(20);
 constexpr Duration kFarewellLimit = std::chrono::seconds(5);
 // A closed run must be seen in two checks in a row. If this node's workers end for the same reason,
@@ -47,7 +46,7 @@ class C10dSession final : public RendezvousSession,
         options_(options),
         exit_barrier_(exit_barrier),
         handlers_(std::move(handlers)),
-        link_(executor_, {rendezvous_.host, rendezvous_.port, settings_.read_timeout},
+        link_(executor_, {rendezvous_.host, rendezvous_.port, reach_limit(settings_).time},
               settings_.run_id),
         wake_(executor_) {}
 
@@ -128,7 +127,7 @@ void C10dSession::join() {
   phase_ = Phase::Joining;
   wanted_ = Wanted::Join;
   joined_at_ = now();
-  connect_deadline_ = joined_at_ + std::min(settings_.read_timeout, settings_.run.join_timeout);
+  connect_deadline_ = later(joined_at_, reach_limit(settings_).time);
   exchange_tries_ = 0;
   start();
 }
@@ -260,8 +259,8 @@ void C10dSession::on_connect_timeout() {
     case Phase::Exchanging:
       if (now() < connect_deadline_) return;  // join() came during a dial with another deadline.
       return fail("no rendezvous store answers at " + store + " (--rdzv-endpoint) within " +
-                  seconds_text(settings_.read_timeout) +
-                  " (--rdzv-conf read_timeout); the last try: " + link_.error());
+                  seconds_text(reach_limit(settings_).time) + " (--rdzv-conf " +
+                  std::string(reach_limit(settings_).key) + "); the last try: " + link_.error());
     case Phase::Closing:
       return end(end_.succeeded, end_.why);
     case Phase::Leaving:
@@ -275,7 +274,9 @@ void C10dSession::on_connect_timeout() {
 }
 
 void C10dSession::on_connection_lost() {
-  connect_deadline_ = now() + settings_.read_timeout;
+  const bool joining = phase_ == Phase::Joining;
+  const Duration limit = joining ? reach_limit(settings_).time : settings_.read_timeout;
+  connect_deadline_ = later(now(), limit);
   if (std::exchange(lost_logged_, true)) return;
   const bool running = phase_ == Phase::Running;
   spdlog::warn("rendezvous_store_lost store={} reason=\"{}\"{}", store_text(), link_.error(),
@@ -339,9 +340,12 @@ asio::awaitable<void> C10dSession::write(RendezvousState state) {
     lost_writes_ = 0;
     co_return;
   }
-  // Another node's write won. The pause grows with each lost write in a row.
-  const Duration most = kLostPauseFirst * (1 << std::min(lost_writes_++, 6));
-  co_await pause(jittered(std::min(most, kLostPauseMost), random_));
+  // Another node's write won.
+  const double chance = std::uniform_real_distribution<double>()(random_);
+  Duration time = lost_write_pause(settings_, lost_writes_++, chance);
+  if (phase_ == Phase::Closing || phase_ == Phase::Leaving)
+    time = left_until(farewell_deadline_, time);
+  co_await pause(time);
 }
 
 /// The run is closed, and this node's workers run or it waits at the exit barrier. A node that has

@@ -1,21 +1,23 @@
 #include "agent/sessions/endpoint_check.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/net/name_lookup.h"
+#include "rendezvous/net/own_addresses.h"
 #include "rendezvous/net/spawn_task.h"
 
 namespace muster {
@@ -25,29 +27,18 @@ namespace asio = boost::asio;
 namespace {
 
 // Enough for several name servers that are each tried twice.
-constexpr Duration kOwnNameLookupMost = std::chrono::seconds(60);
+constexpr Duration kMaxOwnNameLookup = std::chrono::seconds(60);
 
-/// The addresses of all interfaces, link-local ones without their scope.
-std::vector<std::string> interface_addresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    const int family = entry->ifa_addr->sa_family;
-    const void* bytes = nullptr;
-    if (family == AF_INET)
-      bytes = &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
-    else if (family == AF_INET6)
-      bytes = &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
-    else
-      continue;
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (::inet_ntop(family, bytes, text.data(), text.size()) == nullptr) continue;
-    addresses.push_back(normal_address(text.data()));
+/// The addresses of all interfaces. An endpoint may name a link-local one with or without its
+/// scope.
+std::vector<std::string> interface_texts() {
+  std::vector<std::string> texts;
+  for (const asio::ip::address& address : interface_addresses()) {
+    texts.push_back(address.to_string());
+    if (std::string bare = without_scope(texts.back()); bare != texts.back())
+      texts.push_back(std::move(bare));
   }
-  return addresses;
+  return texts;
 }
 
 /// This machine's host name. Empty if the kernel does not tell it.
@@ -72,7 +63,7 @@ EndpointChecker::EndpointChecker(std::string endpoint_host)
 
 asio::awaitable<void> EndpointChecker::look_up_own_name(std::shared_ptr<OwnName> own) {
   std::string name = own->name;
-  own->found = co_await look_up(std::move(name), kOwnNameLookupMost);
+  own->found = co_await look_up(std::move(name), kMaxOwnNameLookup);
   own->lookup_running = false;
   if (auto& waiter = own->waiter) waiter->cancel();
 }
@@ -86,7 +77,7 @@ asio::awaitable<EndpointCheck> EndpointChecker::check(Duration limit, Duration o
   facts.endpoint_literal = normal_address(endpoint_host);
   facts.endpoint_is_loopback = is_loopback_address(endpoint_host);
   facts.hostname = hostname();
-  facts.interface_addresses = interface_addresses();
+  facts.interface_addresses = interface_texts();
   answer.match = match_host(endpoint_host, facts);
   if (answer.match == HostMatch::Here) co_return answer;  // No name needs to be looked up.
   std::string name = endpoint_host;

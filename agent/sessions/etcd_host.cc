@@ -10,6 +10,7 @@
 #include "agent/core/host_match.h"
 #include "agent/sessions/call_within.h"
 #include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/wire/host_record.h"
@@ -45,7 +46,9 @@ void EtcdHost::start() {
 HostLocation EtcdHost::location() const {
   if (is_here()) return {.endpoints = {{kOwnHostAddress, term_->store->port()}}};
   if (no_host_) return {.no_host = true, .why = kNoHostYet};
-  if (host_) return {.endpoints = {*host_}, .may_be_old = !host_is_current_};
+  if (host_)
+    return {.endpoints = {{with_scope(host_->host, options_.scope), host_->port}},
+            .may_be_old = !host_is_current_};
   return {.why = etcd_error_};
 }
 
@@ -163,7 +166,7 @@ void EtcdHost::on_leading() {
   const std::uint16_t port = term_->store->port();
   spdlog::info("rendezvous_hosted at={} run={}", endpoint_text(address_, port), run);
   term_->state->announce(
-      encode_host_record({.name = process_text(), .host = address_, .port = port}));
+      encode_host_record({.name = process_text(), .host = without_scope(address_), .port = port}));
   notify_change();
 }
 

@@ -29,6 +29,7 @@ class EtcdHost {
     EtcdStateOptions state;
     StoreServerOptions server;  // `state` is empty: each term sets its own.
     std::string local_addr;     // The address of this machine for other nodes. Empty: detected.
+    std::string scope = {};     // This node's interface to the others (link-local addresses).
     std::string unusable;       // Why etcd cannot be used at all. Empty: etcd can be tried.
   };
   struct Handlers {

@@ -1,11 +1,13 @@
 #include "agent/sessions/etcd_session.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/etcd/etcd_records.h"
 #include "rendezvous/net/clock.h"
@@ -19,7 +21,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr Duration kHostConnectLeast = std::chrono::milliseconds(100);
-constexpr Duration kHostConnectMost = std::chrono::seconds(5);
+constexpr Duration kMaxHostConnect = std::chrono::seconds(5);
 constexpr Duration kWarnAfterHostWait = std::chrono::seconds(2);
 // How long the records of a run stay in etcd if all its agents were killed: 2 hours, as torchrun's
 // keys.
@@ -37,6 +39,10 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOpti
       .etcd = {.members = {{rendezvous.host, rendezvous.port}},
                .prefix = EtcdRecords::prefix_of_run(rendezvous.etcd.prefix, options.run_id)},
       .tls = rendezvous.etcd.tls,
+      .tls_files = std::make_shared<EtcdTlsFiles>(
+          etcd_tls_files({.certificate = rendezvous.etcd.tls_certificate,
+                          .key = rendezvous.etcd.tls_key,
+                          .ca = rendezvous.etcd.tls_ca})),
       .name = encode_host_record({.name = process_text()}),
       .lease_seconds =
           std::chrono::duration_cast<std::chrono::seconds>(rendezvous.etcd.host_lease).count(),
@@ -52,10 +58,12 @@ EtcdHost::Options etcd_host_options(const AgentOptions& options, StoreServerOpti
       load_etcd_login(setting("user"), setting("password_file"), "--rdzv-conf password_file");
   std::string unusable = login ? std::string() : login.error().reason;
   if (login) state.etcd.login = *std::move(login);
-  return {.state = std::move(state),
-          .server = std::move(server),
-          .local_addr = rendezvous.local_addr,
-          .unusable = std::move(unusable)};
+  return {
+      .state = std::move(state),
+      .server = std::move(server),
+      .local_addr = rendezvous.local_addr,
+      .scope = scope_of(rendezvous.local_addr.empty() ? rendezvous.host : rendezvous.local_addr),
+      .unusable = std::move(unusable)};
 }
 
 }  // namespace
@@ -73,15 +81,19 @@ std::string EtcdSession::etcd_text() const {
 asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
   if (!*alive) co_return;
   host_.start();
-  const RendezvousSettings& settings = rendezvous_.settings;
   const Instant began = now();
-  const Instant deadline = began + settings.read_timeout;
+  const NamedLimit limit = reach_limit(rendezvous_.settings);
+  const Instant deadline = later(began, limit.time);
   std::string logged_error;
   for (;;) {
     FoundHost found = co_await try_host(deadline);
     if (!*alive) co_return;
     if (found.client && found.kind) {
-      if (*found.kind == HostKind::Muster) co_return begin_native(std::move(found));
+      if (*found.kind == HostKind::Muster) {
+        co_await find_own_name(*found.client, host_name());
+        if (!*alive) co_return;
+        co_return begin_native(std::move(found));
+      }
       if (*found.kind != HostKind::Other) found.why = found.client->refusal();
     }
     const std::string error = found.why;
@@ -89,8 +101,8 @@ asio::awaitable<void> EtcdSession::begin(std::shared_ptr<bool> alive) {
     if (refused || now() >= deadline)
       co_return fail("cannot meet the other nodes through " + etcd_text() + ": " + error +
                      (refused ? std::string()
-                              : " (tried for " + seconds_text(settings.read_timeout) +
-                                    "; --rdzv-conf read_timeout=SECONDS changes that)"));
+                              : " (tried for " + seconds_text(limit.time) + "; --rdzv-conf " +
+                                    std::string(limit.key) + "=SECONDS changes that)"));
     if (now() - began > kWarnAfterHostWait && error != std::exchange(logged_error, error))
       spdlog::warn("waiting for the rendezvous through {}: {}", etcd_text(), error);
     co_await pause_.wait(deadline);
@@ -106,7 +118,7 @@ asio::awaitable<FoundHost> EtcdSession::try_host(Instant deadline) {
   answer.why = location.why;
   if (location.endpoints.empty()) co_return answer;
   NativeClientOptions client = host_options();
-  client.connect_timeout = std::clamp(deadline - now(), kHostConnectLeast, kHostConnectMost);
+  client.connect_timeout = std::clamp(deadline - now(), kHostConnectLeast, kMaxHostConnect);
   const std::string at =
       endpoint_text(location.endpoints.front().host, location.endpoints.front().port);
   answer =
@@ -144,12 +156,16 @@ NativeClientOptions EtcdSession::host_options() const {
   return host;
 }
 
-void EtcdSession::begin_native(FoundHost found) {
+/// The name by which the other nodes reach the host: the announced address. The host connects to
+/// itself over loopback.
+std::string EtcdSession::host_name() const {
   const HostLocation location = host_.location();
-  std::string host = host_.address();
-  // The host connects to itself over loopback. The other nodes use the announced address.
-  if (!host_.is_here() && !location.endpoints.empty()) host = location.endpoints.front().host;
-  auto native = native_session(std::move(found), host, inner_handlers(),
+  if (!host_.is_here() && !location.endpoints.empty()) return location.endpoints.front().host;
+  return host_.address();
+}
+
+void EtcdSession::begin_native(FoundHost found) {
+  auto native = native_session(std::move(found), host_name(), inner_handlers(),
                                {.hosts_rendezvous = host_.is_here(),
                                 .host = host_options(),
                                 .endpoints = {searched_endpoint_},

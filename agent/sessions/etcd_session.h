@@ -28,6 +28,7 @@ class EtcdSession final : public SearchingSession {
   RendezvousSession::Handlers inner_handlers();
   NativeClientOptions host_options() const;
   std::string etcd_text() const;
+  std::string host_name() const;
 
   EtcdHost host_;
   NativeSession* native_ = nullptr;       // The inner session. Null until it exists.

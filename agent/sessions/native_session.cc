@@ -9,11 +9,16 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/worker_command.h"
+#include "agent/sessions/host_places.h"
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/core/check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/connect_errors.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/reach_client.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/net/system_random.h"
@@ -25,22 +30,16 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr Duration kConnectMost = std::chrono::seconds(2);
-constexpr Duration kReachMost = std::chrono::seconds(1);
-constexpr Duration kIntroduceMost = std::chrono::seconds(5);
-// At the exit barrier the store may be gone because its node has ended: a short limit is enough.
-constexpr Duration kBarrierConnectMost = std::chrono::seconds(10);
-
-std::string random_instance() {
-  return fmt::format("{:016x}{:016x}", random_number(), random_number());
-}
+constexpr Duration kMaxConnect = std::chrono::seconds(2);
+constexpr Duration kMaxReach = std::chrono::seconds(1);
+constexpr Duration kMaxIntroduce = std::chrono::seconds(5);
 
 NativeParticipant::Options participant_options(const AgentOptions& agent,
                                                const NativeSession::Options& options) {
   const RendezvousSettings& settings = agent.rendezvous.settings;
   NodeJoined node;
   node.name = {.addr = options.address, .pid = ::getpid(), .local_id = 0};
-  node.instance = random_instance();
+  node.instance = random_id();
   node.local_world_size = agent.local_world_size;
   node.role = agent.role;
   node.run = settings.run;
@@ -48,6 +47,7 @@ NativeParticipant::Options participant_options(const AgentOptions& agent,
   node.preferred_rank = agent.rendezvous.preferred_rank;
   node.spare = settings.spare;
   node.hosts_rendezvous = options.hosts_rendezvous;
+  node.command = command_digest(agent);
   return {.settings = settings,
           .node = std::move(node),
           .host_text = options.host_text,
@@ -62,6 +62,9 @@ NativeSession::NativeSession(asio::io_context& loop, const AgentOptions& agent, 
       agent_(agent),
       handlers_(std::move(handlers)),
       options_(std::move(options)),
+      access_files_(access_files(agent.rendezvous)),
+      host_tokens_(options_.host.token),
+      store_tokens_(options_.host.token),
       participant_(participant_options(agent, options_)),
       timer_(loop) {
   begin(std::move(client));
@@ -73,13 +76,14 @@ NativeSession::~NativeSession() {
 
 void NativeSession::begin(std::unique_ptr<NativeClient> client) {
   client_ = std::move(client);
+  known_host_.meet(met_host(*client_));
   client_->start({.on_message = [this](const NativeMessage& message) { on_message(message); },
                   .on_lost =
                       [this](const std::string& reason) {
                         client_.reset();
                         feed(NativeParticipant::ConnectionBroke{reason});
                       }});
-  feed(NativeParticipant::Connected{client_->welcome()});
+  feed(NativeParticipant::Connected{client_->welcome(), client_->is_proxied()});
 }
 
 void NativeSession::on_message(const NativeMessage& message) {
@@ -187,42 +191,73 @@ void NativeSession::apply(const NativeParticipant::Connect&) {
 // does. So HostKind::Other counts here as no answer, and the participant tries again.
 asio::awaitable<void> NativeSession::connect(std::shared_ptr<bool> alive) {
   using Why = NativeParticipant::ConnectFailed::Why;
+  using Found = NativeParticipant::ConnectFailed::Found;
   bool may_be_old = false;
   if (options_.locate_host) {
     HostLocation location = options_.locate_host();
     may_be_old = location.may_be_old;
     const Why why = location.no_host ? Why::NobodyListens : Why::NoAnswer;
     if (location.endpoints.empty())
-      co_return feed(NativeParticipant::ConnectFailed{why, std::move(location.why)});
+      co_return feed(NativeParticipant::ConnectFailed{
+          why, std::move(location.why), location.no_host ? Found::Nobody : Found::NoWay});
     options_.endpoints = std::move(location.endpoints);
     options_.endpoint = 0;
     options_.host.tls_name = std::move(location.tls_name);
   }
-  NativeClientOptions host = options_.host;
-  host.connect_timeout = std::min(kConnectMost, participant_.lease());
-  std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
-  FoundHost found = co_await find_host(loop_.get_executor(), std::move(host), std::move(endpoints),
-                                       options_.endpoint);
+  // The files may have been renewed since this node connected, perhaps long ago.
+  co_await renew_tokens(alive);
   if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
+  FoundHost found = co_await search(alive);
+  if (!*alive || participant_.phase() == NativeParticipant::Phase::Over) co_return;
+  patience_.tried(found.was_silent);
   const Result<HostKind>& kind = found.kind;
   if (kind && *kind == HostKind::Muster) {
     options_.endpoint = found.endpoint;
     co_return begin(std::move(found.client));
   }
-  NativeParticipant::ConnectFailed failed{Why::NoAnswer, {}};
+  NativeParticipant::ConnectFailed failed{Why::NoAnswer, {}, Found::Refusal};
   if (!kind) {
     const bool refused = kind.error() == boost::system::errc::connection_refused;
-    failed = {refused && !may_be_old ? Why::NobodyListens : Why::NoAnswer, found.why};
+    failed = {refused && !may_be_old ? Why::NobodyListens : Why::NoAnswer, found.why,
+              never_got_there(kind.error()) ? Found::NoWay : Found::Nobody};
   } else if (*kind == HostKind::Unproven || *kind == HostKind::TlsRefused ||
              *kind == HostKind::TlsLost) {
     failed.text = found.client->refusal();  // Another server has the port. The host may come back.
   } else if (*kind == HostKind::Refused) {
     // If the host can move, another program may have its old port now.
-    failed = {options_.locate_host ? Why::NoAnswer : Why::NotWanted, found.client->refusal()};
+    failed.why = options_.locate_host ? Why::NoAnswer : Why::NotWanted;
+    failed.text = found.client->refusal();
   } else {
     failed.text = "it has closed the connection";
+    failed.found = Found::Nobody;  // A proxy, for example, whose host is away.
   }
   feed(std::move(failed));
+}
+
+asio::awaitable<FoundHost> NativeSession::search(std::shared_ptr<bool> alive) {
+  FoundHost found;
+  const std::vector<SharedTokenCrypto> tokens = host_tokens_.to_try();
+  for (const SharedTokenCrypto& token : tokens) {
+    NativeClientOptions host = options_.host;
+    host.token = token;
+    host.connect_timeout = std::min(kMaxConnect, participant_.lease());
+    host.answer_timeout = patience_.limit();
+    std::vector<RendezvousEndpoint> endpoints = options_.endpoints;
+    found = co_await find_host(loop_.get_executor(), std::move(host), std::move(endpoints),
+                               options_.endpoint, known_host_);
+    if (!*alive) break;
+    if (found.kind && *found.kind == HostKind::Muster) host_tokens_.proven(token);
+    if (!found.kind || (*found.kind != HostKind::Unproven && *found.kind != HostKind::Refused))
+      break;
+  }
+  co_return found;
+}
+
+asio::awaitable<void> NativeSession::renew_tokens(std::shared_ptr<bool> alive) {
+  const SharedTokenCrypto token = co_await renew_access(access_files_);
+  if (!*alive) co_return;
+  host_tokens_.read(token);
+  store_tokens_.read(token);
 }
 
 void NativeSession::apply(const NativeParticipant::Disconnect&) {
@@ -235,7 +270,20 @@ void NativeSession::apply(const NativeParticipant::Send& action) {
 }
 
 void NativeSession::apply(const NativeParticipant::HostStore& action) {
-  const std::int64_t round = action.round;
+  if (!options_.host.token) return host_store(action.round);
+  spawn_task(loop_.get_executor(), "host_store", renew_and_host_store(alive_, action.round));
+}
+
+// Nodes that were started after the token was renewed have the new one only.
+asio::awaitable<void> NativeSession::renew_and_host_store(std::shared_ptr<bool> alive,
+                                                          std::int64_t round) {
+  co_await renew_tokens(alive);
+  if (!*alive) co_return;
+  if (handlers_.set_store_token) handlers_.set_store_token(store_tokens_.to_try().front());
+  host_store(round);
+}
+
+void NativeSession::host_store(std::int64_t round) {
   handlers_.host_store([this, round, alive = alive_](const HostedStoreResult& store) {
     if (!*alive) return;
     if (store) return feed(NativeParticipant::StoreHosted{round, store->port});
@@ -253,8 +301,11 @@ void NativeSession::apply(const NativeParticipant::BeginRound& action) {
                     .world_size = message.workers->world_size,
                     .base_role_rank = message.workers->base_role_rank,
                     .role_world_size = message.workers->role_world_size};
-    facts_.master_addr = message.store->addr;
+    facts_.master_addr = with_scope(message.store->addr, options_.scope);
     facts_.master_port = message.store->port;
+    // While the host is silent, this node asks rank 0's store within a second. The name must be
+    // known then.
+    if (message.group_world_size > 1) begin_look_up(loop_.get_executor(), facts_.master_addr);
   }
   introducing_ = SessionRound{.round = message.round, .facts = facts_, .job_decides = true};
   if (!options_.host.token) return begin_workers();
@@ -263,7 +314,16 @@ void NativeSession::apply(const NativeParticipant::BeginRound& action) {
 }
 
 void NativeSession::begin_workers() {
-  if (const auto round = std::exchange(introducing_, std::nullopt)) handlers_.on_round(*round);
+  const auto round = std::exchange(introducing_, std::nullopt);
+  if (!round) return;
+  const RoundFacts& facts = round->facts;
+  if (facts.group_rank.value == 0 && facts.master_addr.find(':') != std::string::npos &&
+      !std::exchange(address_logged_, true))
+    spdlog::warn(
+        "MASTER_ADDR is the IPv6 address {}: a script that writes tcp://MASTER_ADDR:MASTER_PORT "
+        "needs a name there; --local-addr=NAME gives the name by which all nodes reach this one",
+        facts.master_addr);
+  handlers_.on_round(*round);
 }
 
 // With a token the workers' store serves only addresses of members of its run. It learns this
@@ -274,9 +334,19 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
   NativeReach question{.generation = facts_.generation,
                        .group_rank = facts_.group_rank.value,
                        .run_id = settings_.run_id};
-  const auto reached = co_await ask_reach(loop_.get_executor(), store, std::move(question),
-                                          kIntroduceMost, options_.host.token);
+  co_await renew_tokens(alive);
   if (!*alive || number != introductions_ || !introducing_) co_return;
+  bool reached = false;
+  const std::vector<SharedTokenCrypto> tokens = store_tokens_.to_try();
+  for (const SharedTokenCrypto& token : tokens) {
+    NativeReach asked = question;
+    const auto answer =
+        co_await ask_reach(loop_.get_executor(), store, std::move(asked), kMaxIntroduce, token);
+    if (!*alive || number != introductions_ || !introducing_) co_return;
+    reached = answer.has_value();
+    if (reached) store_tokens_.proven(token);
+    if (reached) break;
+  }
   // Without an answer there is a warning only if rank 0's agent, a muster, hosts the store. The
   // store of a torchrun rank 0 admits every client. A store that rank 0's worker hosts is not up
   // yet.
@@ -329,10 +399,11 @@ void NativeSession::apply(const NativeParticipant::AskReach& action) {
 
 asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
                                            NativeParticipant::AskReach action) {
-  const Duration limit = std::min(kReachMost, participant_.lease());
+  const Duration limit = std::min(kMaxReach, participant_.lease());
   action.question.run_id = settings_.run_id;
+  action.store.addr = with_scope(action.store.addr, options_.scope);
   const auto reached = co_await ask_reach(loop_.get_executor(), std::move(action.store),
-                                          action.question, limit, options_.host.token);
+                                          action.question, limit, store_tokens_.proven());
   if (!*alive) co_return;
   reach_pending_ = false;
   NativeParticipant::ReachAnswered answer{.generation = action.question.generation};
@@ -341,109 +412,6 @@ asio::awaitable<void> NativeSession::reach(std::shared_ptr<bool> alive,
     answer.age = reached->age;
   }
   feed(answer);
-}
-
-// --- torchrun nodes in the round -----------------------------------------------------------------
-
-void NativeSession::apply(const NativeParticipant::ExchangeThroughStore& action) {
-  spawn_task(loop_.get_executor(), "round_exchange", exchange(alive_, action.round));
-}
-
-void NativeSession::apply(const NativeParticipant::EnterExitBarrier&) {
-  if (store_) spawn_task(loop_.get_executor(), "exit_barrier", exit_barrier(alive_));
-}
-
-RoundExchange NativeSession::round_exchange(const RoundFacts& facts, std::int64_t round) const {
-  return RoundExchange(
-      store_,
-      {.prefix = "torch.rendezvous." + settings_.run_id + "." + std::to_string(round),
-       .group_rank = facts.group_rank,
-       .group_world_size = facts.group_world_size,
-       .role = agent_.role,
-       .local_world_size = agent_.local_world_size,
-       .identical = agent_.rendezvous.worker_identical,
-       .timeout = settings_.read_timeout},
-      [](const std::string& whom) { spdlog::warn("waiting for {}", whom); });
-}
-
-std::shared_ptr<StoreClient> NativeSession::store_client(Duration timeout) const {
-  const RendezvousEndpoint& host = options_.endpoints.at(options_.endpoint);
-  return std::make_shared<StoreClient>(loop_.get_executor(),
-                                       StoreClientOptions{.host = host.host,
-                                                          .port = host.port,
-                                                          .timeout = timeout,
-                                                          .tls = options_.host.tls,
-                                                          .tls_name = options_.host.tls_name});
-}
-
-asio::awaitable<void> NativeSession::exchange(std::shared_ptr<bool> alive, RoundComplete round) {
-  const int number = ++exchanges_;
-  const std::int64_t round_number = round.round;
-  const auto is_over = [this, alive, number, round_number] {
-    return !*alive || number != exchanges_ || !participant_.exchanging(round_number);
-  };
-  RoundFacts facts = facts_of(round);
-  std::optional<StoreAddress> store = round.store;
-  store_ = store_client(settings_.read_timeout);
-  const auto client = store_;
-  const Result<void> connected = co_await client->connect();
-  if (is_over()) co_return;
-  std::string error = connected ? std::string() : connected.error().message();
-  RoundExchange others = round_exchange(facts, round.round);
-  if (error.empty()) {
-    const auto published = co_await others.publish_role();
-    if (!published) error = published.error().reason;
-  }
-  if (is_over()) co_return;
-  if (error.empty() && facts.group_rank.value == 0) {
-    // Torchrun nodes learn rank 0's address only from this key. The round's store address is used,
-    // because the host has replaced a loopback address in it by one that other nodes can reach.
-    MasterAddress master{options_.address, 0};
-    if (store) master = {store->addr, store->port};
-    const auto published = co_await others.publish_master(master);
-    if (!published) error = published.error().reason;
-  } else if (error.empty() && !store) {
-    EarlierRounds earlier;
-    const auto master = co_await others.find_master(earlier);
-    if (master)
-      store = StoreAddress{master->addr, master->port};
-    else
-      error = master.error().reason;
-  }
-  if (is_over()) co_return;
-  if (error.empty()) {
-    const auto ranks = co_await others.ranks();
-    if (ranks)
-      facts.ranks = *ranks;
-    else
-      error = ranks.error().reason;
-  }
-  if (is_over()) co_return;
-  client->close();  // The exit barrier may be days later, and opens a new connection.
-  if (!store || !error.empty())
-    co_return feed(NativeParticipant::ExchangeFailed{round_number, error});
-  facts.master_addr = store->addr;
-  facts.master_port = store->port;
-  facts_ = facts;
-  round_number_ = round_number;
-  feed(NativeParticipant::ExchangeDone{round_number});
-}
-
-// Torchrun nodes wait at their exit barrier until all nodes are there, and then close the run.
-asio::awaitable<void> NativeSession::exit_barrier(std::shared_ptr<bool> alive) {
-  store_ = store_client(std::min(settings_.read_timeout, kBarrierConnectMost));
-  const auto client = store_;
-  const Result<void> connected = co_await client->connect();
-  if (!*alive || participant_.phase() != NativeParticipant::Phase::Finished) co_return;
-  std::string error = connected ? std::string() : connected.error().message();
-  if (error.empty()) {
-    RoundExchange others = round_exchange(facts_, round_number_);
-    const auto all = co_await others.exit_barrier(kExitBarrier);
-    if (!*alive || participant_.phase() != NativeParticipant::Phase::Finished) co_return;
-    if (!all) error = all.error().reason;
-  }
-  if (!error.empty()) spdlog::warn("the exit barrier was left: {}", error);
-  feed(NativeParticipant::ExitBarrierLeft{});
 }
 
 }  // namespace muster

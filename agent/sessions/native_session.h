@@ -15,12 +15,17 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/agent_options.h"
+#include "agent/core/known_host.h"
+#include "agent/sessions/access_files.h"
+#include "agent/sessions/answer_patience.h"
+#include "agent/sessions/host_search.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
 #include "rendezvous/core/rendezvous_state.h"
 #include "rendezvous/core/settings.h"
 #include "rendezvous/net/native_client.h"
 #include "rendezvous/service/native_participant.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -37,7 +42,8 @@ struct HostLocation {
 class NativeSession final : public RendezvousSession {
  public:
   struct Options {
-    std::string address;  // The address under which other nodes reach this node.
+    std::string address;  // The address under which other nodes reach this node, without a scope.
+    std::string scope;    // This node's interface to the others, if they have link-local addresses.
     bool hosts_rendezvous = false;
     NativeClientOptions host;
     /// Where the host may be.
@@ -84,6 +90,11 @@ class NativeSession final : public RendezvousSession {
   void apply(const NativeParticipant::Print& action);
 
   boost::asio::awaitable<void> connect(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<FoundHost> search(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<void> renew_tokens(std::shared_ptr<bool> alive);
+  boost::asio::awaitable<void> renew_and_host_store(std::shared_ptr<bool> alive,
+                                                    std::int64_t round);
+  void host_store(std::int64_t round);
   boost::asio::awaitable<void> reach(std::shared_ptr<bool> alive,
                                      NativeParticipant::AskReach action);
   /// In a round with torchrun nodes: exchanges roles, master address and ranks through the store.
@@ -105,6 +116,10 @@ class NativeSession final : public RendezvousSession {
   const RendezvousSettings& settings_ = agent_.rendezvous.settings;
   Handlers handlers_;
   Options options_;
+  std::shared_ptr<AccessFiles> access_files_;
+  KnownHost known_host_;
+  NodeTokens host_tokens_;
+  NodeTokens store_tokens_;  // For the workers' store of rank 0.
   NativeParticipant participant_;
   std::deque<NativeParticipant::Event> events_;
   bool feeding_ = false;
@@ -118,8 +133,10 @@ class NativeSession final : public RendezvousSession {
   std::int64_t round_number_ = -1;      // The round of the newest finished exchange.
   int exchanges_ = 0;                 // The number of the latest exchange. Older ones are ignored.
   std::optional<NodeReport> report_;  // The latest report.
-  bool reach_pending_ = false;        // A question to rank 0's store waits for its answer.
+  AnswerPatience patience_{std::chrono::seconds(2)};
+  bool reach_pending_ = false;               // A question to rank 0's store waits for its answer.
   std::optional<SessionRound> introducing_;  // The round whose workers wait for introduce().
+  bool address_logged_ = false;              // The user knows that MASTER_ADDR is an IPv6 address.
   int introductions_ = 0;  // The number of the latest introduction. Older ones are ignored.
 };
 

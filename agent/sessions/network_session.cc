@@ -23,14 +23,14 @@ namespace {
 constexpr const char* kLoopbackAddress = "127.0.0.1";
 // The time limit of one try: from connecting to the host's answer.
 constexpr Duration kStoreConnectLeast = std::chrono::milliseconds(100);
-constexpr Duration kStoreConnectMost = std::chrono::seconds(5);
-// The resolver waits 5 s for a silent name server before it asks the next one.
+constexpr Duration kMaxStoreConnect = std::chrono::seconds(5);
 constexpr Duration kNameLeast = std::chrono::milliseconds(100);
-constexpr Duration kNameMost = std::chrono::seconds(15);
 constexpr Duration kOwnNameWithin = std::chrono::seconds(1);
 // A proxy accepts connections and closes them while the host is not there yet. How long that must
 // go on before it ends this node's part in the rendezvous.
 constexpr Duration kClosedLeast = std::chrono::seconds(5);
+// How long two hosts must have been found that do not share their state.
+constexpr Duration kConflictLeast = std::chrono::seconds(2);
 constexpr Duration kWarnAfterWaiting = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
 constexpr const char* kNoCertificate =
@@ -64,14 +64,16 @@ std::vector<RendezvousEndpoint> NetworkSession::endpoints() const {
 asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
   const RendezvousSettings& settings = rendezvous_.settings;
   const Instant began = now();
-  const Instant deadline = began + settings.read_timeout;
+  const NamedLimit limit = reach_limit(settings);
+  const Instant deadline = later(began, limit.time);
   std::string logged_error;
   std::optional<Instant> closed_since;
+  std::optional<Instant> conflict_since;
   for (;;) {
     EndpointCheck host;
     if (!settings.is_host && !hosted_ && rendezvous_.further.empty()) {
-      const Duration limit = std::clamp(deadline - now(), kNameLeast, kNameMost);
-      host = co_await endpoint_checker_.check(limit, kOwnNameWithin);
+      const Duration name_limit = std::clamp(deadline - now(), kNameLeast, kMaxName);
+      host = co_await endpoint_checker_.check(name_limit, kOwnNameWithin);
       if (!*alive) co_return;
       // torchrun does not look at the interfaces. In the case OnInterface no torchrun would host.
       is_here_ = host.match != HostMatch::Elsewhere;
@@ -84,20 +86,37 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
       auto found =
           co_await find_host(loop_.get_executor(), std::move(options), std::move(where), 0);
       if (!*alive) co_return;
+      patience_.tried(found.was_silent);
       const Result<HostKind>& kind = found.kind;
       // A server that closes the connection is a torch store, or does not speak TLS. A muster host
       // that dies at this moment also closes it. So only the second close counts.
       const bool closed = kind && (*kind == HostKind::Other || *kind == HostKind::TlsLost);
       const Duration least = rendezvous_.tls ? kClosedLeast : Duration{};
       const bool counts = closed_since && now() >= std::min(*closed_since + least, deadline);
-      if (kind && (!closed || counts)) co_return begin_with(std::move(found));
-      closed_since = closed ? closed_since.value_or(now()) : std::optional<Instant>();
-      error = kind ? "it has closed the connection" : found.why;
+      if (kind && (!closed || counts)) {
+        OtherHosts others;
+        if (*kind == HostKind::Muster) others = co_await ask_others(found, deadline);
+        if (!*alive) co_return;
+        if (others.conflict.empty()) {
+          if (!others.unasked.empty()) warn_of_unasked(found, others);
+          if (*kind == HostKind::Muster) co_await find_own_name(*found.client, host_name(found));
+          if (!*alive) co_return;
+          co_return begin_with(std::move(found));
+        }
+        // One that is started again gives each of its addresses the same id a moment later.
+        conflict_since = conflict_since.value_or(now());
+        if (now() >= *conflict_since + kConflictLeast) co_return fail(others.conflict);
+        error = others.conflict;
+      } else {
+        conflict_since.reset();
+        closed_since = closed ? closed_since.value_or(now()) : std::optional<Instant>();
+        error = kind ? "it has closed the connection" : found.why;
+      }
     }
     if (now() >= deadline)
       co_return fail("cannot reach the rendezvous at " + host_text() + ": " + error +
-                     " (tried for " + seconds_text(settings.read_timeout) +
-                     "; --rdzv-conf read_timeout=SECONDS changes that)" +
+                     " (tried for " + seconds_text(limit.time) + "; --rdzv-conf " +
+                     std::string(limit.key) + "=SECONDS changes that)" +
                      (is_here_ && lacks_certificate() ? std::string("; ") + kNoCertificate : ""));
     if (now() - began > kWarnAfterWaiting && error != std::exchange(logged_error, error))
       spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
@@ -111,8 +130,33 @@ NativeClientOptions NetworkSession::options_for_try(std::vector<std::string> add
                                                     Instant deadline) const {
   NativeClientOptions options = host_options();
   if (!hosted_) options.addresses = std::move(addresses);
-  options.connect_timeout = std::clamp(deadline - now(), kStoreConnectLeast, kStoreConnectMost);
+  options.connect_timeout = std::clamp(deadline - now(), kStoreConnectLeast, kMaxStoreConnect);
+  options.lookup_timeout = std::clamp(deadline - now(), kNameLeast, kMaxName);
+  options.answer_timeout = std::clamp(deadline - now(), kStoreConnectLeast, patience_.limit());
+  options.give_up_at = std::max(deadline, now() + kStoreConnectLeast);
   return options;
+}
+
+asio::awaitable<OtherHosts> NetworkSession::ask_others(const FoundHost& found, Instant deadline) {
+  if (hosted_) co_return OtherHosts{};
+  std::vector<RendezvousEndpoint> where = endpoints();
+  NativeClientOptions options = options_for_try({}, deadline);
+  MetHost met = met_host(*found.client);
+  co_return co_await ask_other_hosts(loop_.get_executor(), std::move(options), std::move(where),
+                                     std::move(met));
+}
+
+/// Of a host that shares its state, only one listens at a time. Of the addresses of one name, some
+/// are often of no use.
+void NetworkSession::warn_of_unasked(const FoundHost& found, const OtherHosts& others) const {
+  const MetHost host = met_host(*found.client);
+  if (host.state_is_shared || rendezvous_.further.empty()) return;
+  spdlog::warn(
+      "the musterd at {} shares its state with no other one, and {} cannot be asked now: nodes "
+      "that "
+      "find another musterd there are lost for this job (--state=etcd://... is for several "
+      "musterds)",
+      host.place, others.unasked);
 }
 
 void NetworkSession::begin_with(FoundHost found) {
@@ -193,10 +237,18 @@ NativeClientOptions NetworkSession::host_options() const {
   return host;
 }
 
+/// The name by which the other nodes reach the host. The host connects to itself over loopback.
+std::string NetworkSession::host_name(const FoundHost& found) const {
+  return hosted_ ? rendezvous_.host : endpoints()[found.endpoint].host;
+}
+
 void NetworkSession::begin_native(FoundHost found) {
+  if (rendezvous_.settings.cas_backoff > Duration{})
+    spdlog::warn(
+        "--rdzv-conf cas_backoff_max_seconds has no effect: muster hosts the rendezvous, and a "
+        "muster node writes a state by compare-and-set only where torchrun hosts");
   const std::size_t endpoint = found.endpoint;
-  // The host connects to itself over loopback. The other nodes use the endpoint's name.
-  const std::string host = hosted_ ? rendezvous_.host : endpoints()[endpoint].host;
+  const std::string host = host_name(found);
   const std::string text = hosted_ ? endpoint_text(kLoopbackAddress, hosted_->port()) : host_text();
   join_through(native_session(std::move(found), host, handlers_,
                               {.hosts_rendezvous = hosted_ != nullptr,

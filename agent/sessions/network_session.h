@@ -9,7 +9,9 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "agent/sessions/answer_patience.h"
 #include "agent/sessions/endpoint_check.h"
+#include "agent/sessions/host_places.h"
 #include "agent/sessions/searching_session.h"
 #include "agent/sessions/store_thread.h"
 
@@ -33,11 +35,15 @@ class NetworkSession final : public SearchingSession {
   void begin_torch();
   void begin_local();
   NativeClientOptions host_options() const;
+  boost::asio::awaitable<OtherHosts> ask_others(const FoundHost& found, Instant deadline);
+  void warn_of_unasked(const FoundHost& found, const OtherHosts& others) const;
   std::string host_at(std::size_t endpoint) const;
+  std::string host_name(const FoundHost& found) const;
 
   EndpointChecker endpoint_checker_;
   std::unique_ptr<StoreThread> hosted_;  // The rendezvous server, if this node hosts it.
-  bool is_here_ = false;                 // The latest check says: the endpoint is this machine.
+  AnswerPatience patience_{std::chrono::seconds(5)};
+  bool is_here_ = false;  // The latest check says: the endpoint is this machine.
 };
 
 }  // namespace muster

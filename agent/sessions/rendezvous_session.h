@@ -17,6 +17,7 @@
 #include "agent/core/worker_env.h"
 #include "rendezvous/core/node_report.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 
@@ -69,6 +70,8 @@ class RendezvousSession {
     /// numeric address of this machine, so the workers' store needs to listen only there and on
     /// loopback.
     std::function<void(const std::string& address)> restrict_store = {};
+    /// Called before host_store if the token was renewed: nodes must prove this one from now on.
+    std::function<void(SharedTokenCrypto token)> set_store_token = {};
     /// On rank 0: sets what the workers' store answers when another node asks whether the nodes of
     /// this generation still reach each other. `whole_at` is when they last did. Empty: unknown.
     std::function<void(std::int64_t generation, std::optional<Instant> whole_at)> set_reach_answer =

@@ -22,7 +22,7 @@ Duration jittered(Duration most, std::minstd_rand& random) {
 
 asio::awaitable<void> RetryPause::wait(Instant deadline) {
   timer_.expires_after(left_until(deadline, jittered(most_, random_)));
-  most_ = std::min(2 * most_, kMost);
+  most_ = std::min(2 * most_, kMax);
   co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));
 }
 

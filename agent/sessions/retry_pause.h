@@ -26,7 +26,7 @@ class RetryPause {
 
  private:
   static constexpr Duration kFirst = std::chrono::milliseconds(100);
-  static constexpr Duration kMost = std::chrono::seconds(2);
+  static constexpr Duration kMax = std::chrono::seconds(2);
 
   boost::asio::steady_timer timer_;
   std::minstd_rand random_{random_seed()};

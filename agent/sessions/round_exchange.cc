@@ -10,6 +10,7 @@
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/wire/printable_text.h"
 
 namespace muster {
 
@@ -23,13 +24,16 @@ constexpr std::string_view kRoleInfo = "torchelastic/role_info";
 constexpr std::string_view kAssignedRanks = "torchelastic/assigned_ranks";
 constexpr std::string_view kNumMembers = "torchelastic/agent/terminal_state/num_members";
 constexpr std::string_view kLastMember = "torchelastic/agent/terminal_state/last_member";
+constexpr std::string_view kNodesClaim = "muster/nnodes";
+constexpr std::string_view kRefusal = "muster/refusal";
 constexpr std::string_view kIgnored = "<val_ignored>";  // As torch.
 
 // How often a waiting node checks which nodes are missing: the interval doubles up to the maximum.
 constexpr Duration kCheckFirst = std::chrono::seconds(2);
-constexpr Duration kCheckMost = std::chrono::seconds(15);
+constexpr Duration kMaxCheck = std::chrono::seconds(15);
 constexpr std::size_t kMissingChecked = 256;
 constexpr std::size_t kMissingShown = 8;
+constexpr std::size_t kRefusalBytesMax = 1024;  // What is shown of another node's refusal.
 // Earlier rounds are searched after this time: a rank 0 that publishes in this round does so at
 // once.
 constexpr Duration kEarlierRoundsAfter = std::chrono::seconds(2);
@@ -42,6 +46,11 @@ std::string nodes_text(const std::vector<int>& ranks) {
   if (ranks.size() > kMissingShown)
     text += " and " + std::to_string(ranks.size() - kMissingShown) + " more";
   return text;
+}
+
+std::string claim_text(const NodesClaim& claim) {
+  return "node rank " + std::to_string(claim.group_rank.value) + " (" + printable_text(claim.host) +
+         ") was started with --nnodes=" + std::to_string(claim.nodes);
 }
 
 ExchangeError failed(const std::string& doing, const boost::system::error_code& error) {
@@ -62,6 +71,41 @@ void RoundExchange::report_waiting(const std::string& text) {
   if (text == reported_ || !waiting_) return;
   reported_ = text;
   waiting_(text);
+}
+
+asio::awaitable<ExchangeResult<void>> RoundExchange::compare_nodes(std::string host) {
+  compares_nodes_ = true;
+  const NodesClaim own{options_.group_world_size, options_.group_rank, std::move(host)};
+  const std::string own_text = encode_nodes_claim(own);
+  const std::string claim_key = key(kNodesClaim);
+  const auto first = co_await client_->compare_set(claim_key, "", own_text);
+  if (!first) co_return failed("comparing --nnodes", first.error());
+  const auto claim = decode_nodes_claim(*first);
+  if (!claim || claim->nodes == own.nodes) co_return ExchangeResult<void>();
+  if (claim->group_rank == own.group_rank) {
+    // This node was refused before, and was started again with the right number.
+    const auto replaced = co_await client_->set(claim_key, own_text);
+    if (!replaced) co_return failed("comparing --nnodes", replaced.error());
+    (void)co_await client_->delete_key(key(kRefusal));
+    co_return ExchangeResult<void>();
+  }
+  ExchangeError refusal{"the nodes differ in --nnodes: " + claim_text(*claim) + ", " +
+                        claim_text(own) + "; give all nodes the same"};
+  (void)co_await client_->set(key(kRefusal), refusal.reason);
+  co_return refusal;
+}
+
+/// Whether a node has found that the nodes differ. Waiting nodes ask when they report a wait.
+asio::awaitable<ExchangeResult<void>> RoundExchange::check_refusal() {
+  const std::string refusal_key = key(kRefusal);
+  std::vector<std::string> keys{refusal_key};
+  const auto there = co_await client_->check(std::move(keys));
+  if (!there) co_return failed("looking for a refusal", there.error());
+  if (!*there) co_return ExchangeResult<void>();
+  const auto text = co_await client_->get(refusal_key);
+  if (!text) co_return failed("reading a refusal", text.error());
+  ExchangeError refusal{printable_text(*text, kRefusalBytesMax)};
+  co_return refusal;
 }
 
 asio::awaitable<ExchangeResult<void>> RoundExchange::publish_role() {
@@ -187,11 +231,15 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::wait_for_ranks(std::string 
     if (there) break;
     if (there.error() != StoreErrc::WaitTimedOut)
       co_return failed("waiting for " + name + " of " + nodes_text(ranks), there.error());
+    if (compares_nodes_) {
+      const auto accepted = co_await check_refusal();
+      if (!accepted) co_return accepted.error();
+    }
     std::string which = name;
     const auto checked = co_await keep_missing(std::move(which), ranks);
     if (!checked) co_return checked.error();
     if (!ranks.empty()) report_waiting(nodes_text(ranks));
-    interval = std::min(2 * interval, kCheckMost);
+    interval = std::min(2 * interval, kMaxCheck);
   }
   co_return ExchangeResult<void>();
 }
@@ -261,6 +309,10 @@ asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
     if (there) break;
     if (there.error() != StoreErrc::WaitTimedOut)
       co_return failed("waiting for the ranks from node rank 0", there.error());
+    if (compares_nodes_) {
+      const auto accepted = co_await check_refusal();
+      if (!accepted) co_return accepted.error();
+    }
     report_waiting("node rank 0, which assigns the ranks");
   }
   const auto answer = co_await client_->get(answer_key);

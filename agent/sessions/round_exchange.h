@@ -65,6 +65,10 @@ class RoundExchange {
   RoundExchange(std::shared_ptr<StoreClient> client, RoundExchangeOptions options,
                 Waiting waiting = {});
 
+  /// With the static backend, where no host compares the nodes' settings: fails if another muster
+  /// node was started with another --nnodes, and makes the other nodes' waits fail. `host`: how
+  /// people find this node. To be called before publish_role().
+  boost::asio::awaitable<ExchangeResult<void>> compare_nodes(std::string host);
   /// All nodes call this first: it publishes how many workers this node has. Torchrun nodes wait
   /// for nothing else from this node. So they do not wait if it later finds no rank 0 and leaves
   /// the round.
@@ -94,12 +98,14 @@ class RoundExchange {
   boost::asio::awaitable<ExchangeResult<MasterAddress>> read_master(std::string prefix);
   boost::asio::awaitable<bool> find_earlier_master(const EarlierRounds& earlier,
                                                    MasterAddress& found);
+  boost::asio::awaitable<ExchangeResult<void>> check_refusal();
   void report_waiting(const std::string& text);
 
   std::shared_ptr<StoreClient> client_;
   RoundExchangeOptions options_;
   Waiting waiting_;
   std::string reported_;
+  bool compares_nodes_ = false;  // compare_nodes() was called.
 };
 
 }  // namespace muster

@@ -3,8 +3,13 @@
 #include <utility>
 
 #include "agent/core/host_match.h"
+#include "agent/sessions/own_name.h"
+#include "agent/sessions/session_choice.h"
 #include "agent/sessions/store_dialer.h"
+#include "rendezvous/core/address_scope.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/spawn_task.h"
 #include "rendezvous/tls/tls_rules.h"
 
@@ -60,6 +65,7 @@ NativeClientOptions SearchingSession::client_options() const {
 StoreServerOptions SearchingSession::server_options() const {
   const RendezvousSettings& settings = rendezvous_.settings;
   StoreServerOptions server;
+  server.limits = limits_of_one_job(most_workers(options_));
   server.runs = RunServiceOptions{.muster_version = MUSTER_VERSION,
                                   .only_run = options_.run_id,
                                   .setup = {.run = settings.run,
@@ -73,6 +79,20 @@ StoreServerOptions SearchingSession::server_options() const {
   return server;
 }
 
+boost::asio::awaitable<void> SearchingSession::find_own_name(const NativeClient& client,
+                                                             std::string host_name) {
+  const auto own = client.local_address();
+  if (!rendezvous_.local_addr.empty()) co_return;
+  std::string address = node_address({}, host_name, own.to_string(), own.is_loopback());
+  // Other machines may not know this machine's name, and all nodes of a round get one address.
+  if (options_.max_nodes > 1 && !is_loopback_address(address)) co_return;
+  if (!scope_of(address).empty()) co_return;
+  const auto alive = alive_;
+  std::string asked = address;
+  std::string name = co_await name_for_url(std::move(asked));
+  if (*alive && name != address) own_name_ = std::move(name);
+}
+
 std::shared_ptr<NativeSession> SearchingSession::native_session(FoundHost found,
                                                                 const std::string& host_name,
                                                                 Handlers handlers,
@@ -84,7 +104,9 @@ std::shared_ptr<NativeSession> SearchingSession::native_session(FoundHost found,
   // listens everywhere: a script may use another address of rank 0, which works under torchrun.
   const bool is_own = !own.is_loopback() && address == own.to_string();
   if (is_own && rendezvous_.token && handlers_.restrict_store) handlers_.restrict_store(address);
-  options.address = address;
+  options.address = own_name_.empty() ? without_scope(address) : own_name_;
+  for (const std::string& text : {rendezvous_.local_addr, own.to_string(), host_name})
+    if (options.scope.empty()) options.scope = scope_of(text);
   return std::make_shared<NativeSession>(loop_, options_, std::move(handlers), std::move(options),
                                          std::move(found.client));
 }

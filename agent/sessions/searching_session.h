@@ -56,6 +56,8 @@ class SearchingSession : public RendezvousSession {
   NativeClientOptions client_options() const;
   /// The options of a server for this run's rendezvous. The caller fills in port and addresses.
   StoreServerOptions server_options() const;
+  /// Looks for a name that can stand for this node's IPv6 address. native_session() uses it.
+  boost::asio::awaitable<void> find_own_name(const NativeClient& client, std::string host_name);
   /// The session for a host that is a muster. `host_name`: the name by which the other nodes reach
   /// the host. This function fills in this node's address.
   std::shared_ptr<NativeSession> native_session(FoundHost found, const std::string& host_name,
@@ -71,6 +73,7 @@ class SearchingSession : public RendezvousSession {
 
  private:
   bool begun_ = false;
+  std::string own_name_;  // Empty: this node is known by its address.
 };
 
 }  // namespace muster

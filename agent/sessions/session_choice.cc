@@ -1,11 +1,14 @@
 #include "agent/sessions/session_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/sessions/etcd_session.h"
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/network_session.h"
 #include "agent/sessions/static_session.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/net/own_addresses.h"
 
 namespace muster {
 namespace {
@@ -46,8 +49,14 @@ std::shared_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
                                         own_master_addr(options.rendezvous));
 }
 
+std::size_t most_workers(const AgentOptions& options) {
+  return static_cast<std::size_t>(std::max(options.max_nodes, 1)) *
+         static_cast<std::size_t>(std::max(options.local_world_size, 1));
+}
+
 StoreServerOptions workers_store_options(const AgentOptions& options) {
   StoreServerOptions store;
+  store.limits = limits_of_one_job(most_workers(options));
   if (!is_alone(options)) {
     store.token = options.rendezvous.token;
     store.token_run = options.run_id;
@@ -57,7 +66,13 @@ StoreServerOptions workers_store_options(const AgentOptions& options) {
     if (!options.rendezvous.standalone) return store;
   }
   if (has_fixed_address(options.rendezvous)) store.port = options.rendezvous.port;
-  if (own_master_addr(options.rendezvous) == kLoopback) store.addresses = {kLoopback};
+  if (own_master_addr(options.rendezvous) != kLoopback) return store;
+  // A script may use any address of this machine, as under torchrun, but nobody else needs to. An
+  // agent with --http, which promises to be on loopback only, has no other port outside.
+  if (options.rendezvous.http.empty())
+    store.admit = only_this_machine();
+  else
+    store.addresses = {kLoopback};
   return store;
 }
 

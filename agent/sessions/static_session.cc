@@ -166,6 +166,9 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::exchange_ranks() {
     }
   }
   RoundExchange exchange = this->exchange();
+  std::string host = node_rank() == 0 ? options_.rendezvous.host : client_->local_address();
+  const auto compared = co_await exchange.compare_nodes(std::move(host));
+  if (!compared) co_return compared.error();
   const auto published = co_await exchange.publish_role();
   if (!published) co_return published.error();
   co_return co_await exchange.ranks();

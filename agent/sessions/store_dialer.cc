@@ -15,7 +15,7 @@ namespace {
 // The limit of one try, from SYN to the store's answer. It doubles while a store is silent, because
 // a torch server looks up its clients' names before it answers.
 constexpr Duration kTryTimeoutFirst = std::chrono::seconds(5);
-constexpr Duration kTryTimeoutMost = std::chrono::seconds(40);
+constexpr Duration kMaxTryTimeout = std::chrono::seconds(40);
 // The limit of waits for keys that are there. It does not depend on the time that was left for the
 // try that made the connection.
 constexpr Duration kWaitTimeout = std::chrono::seconds(5);
@@ -68,7 +68,7 @@ asio::awaitable<std::shared_ptr<StoreClient>> StoreDialer::try_all(Instant deadl
       silent = silent || done.error() == StoreErrc::ConnectTimedOut;
     }
   }
-  if (silent) try_timeout_ = std::min(2 * try_timeout_, kTryTimeoutMost);
+  if (silent) try_timeout_ = std::min(2 * try_timeout_, kMaxTryTimeout);
   co_return nullptr;
 }
 

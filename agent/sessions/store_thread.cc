@@ -88,6 +88,12 @@ void StoreThread::set_reach_answer(std::int64_t generation, std::optional<Instan
   });
 }
 
+void StoreThread::set_run_tokens(HostTokens::OfRuns tokens) {
+  asio::post(io_, [this, tokens = std::move(tokens)]() mutable {
+    server_->set_run_tokens(std::move(tokens));
+  });
+}
+
 void StoreThread::drain(Instant deadline, std::function<void()> done) {
   asio::post(io_, [this, deadline, done = std::move(done)]() mutable {
     server_->drain(deadline, std::move(done));

@@ -44,6 +44,9 @@ class StoreThread {
   /// is "unknown".
   void set_reach_answer(std::int64_t generation, std::optional<Instant> whole_at);
 
+  /// As StoreServer::set_run_tokens().
+  void set_run_tokens(HostTokens::OfRuns tokens);
+
   /// As StoreServer::drain(). `done` is called on the store's thread.
   void drain(Instant deadline, std::function<void()> done);
 

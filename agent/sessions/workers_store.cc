@@ -35,6 +35,11 @@ void WorkersStore::listen_at(const std::string& address) {
   narrowed_ = true;
 }
 
+void WorkersStore::set_token(const SharedTokenCrypto& token) {
+  options_.token = token;
+  if (store_) store_->set_run_tokens({{options_.token_run, token}});
+}
+
 boost::system::result<std::unique_ptr<StoreThread>, ListenError> WorkersStore::start() {
   return StoreThread::start(options_, [this](const NativeReach& asked) {
     boost::asio::post(loop_, [this, asked] {
@@ -57,6 +62,13 @@ void WorkersStore::prepare(const std::function<void(const HostedStoreResult&)>& 
     });
   }
   auto store = start();
+  if (!store && options_.admit && options_.addresses.empty()) {
+    // Another program has the port at an address of this machine, or not every address may be
+    // bound. The workers need loopback only, unless their script says otherwise.
+    spdlog::debug("workers_store_on_loopback reason=\"{}\"", store.error().what());
+    options_.addresses = {"127.0.0.1"};
+    store = start();
+  }
   if (!store && narrowed_) {
     // The kernel chooses the port for one address. At the other address another program may have
     // it.

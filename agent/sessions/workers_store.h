@@ -24,6 +24,9 @@ class WorkersStore {
   /// that fails. To be called before prepare().
   void listen_at(const std::string& address);
 
+  /// Nodes must prove this token from now on. Those that have proven an older one stay.
+  void set_token(const SharedTokenCrypto& token);
+
   /// The first call starts the store. Each further call empties it and keeps its port. `done` is
   /// called on the loop when the store is ready, immediately if there is nothing to wait for.
   void prepare(const std::function<void(const HostedStoreResult&)>& done);

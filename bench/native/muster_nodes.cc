@@ -54,6 +54,7 @@ std::string c10d_bytes(const Request& request) {
 /// The pauses between connects, as in an agent (docs/rendezvous.md).
 constexpr auto kFirstPause = 100ms;
 constexpr auto kLongestPause = 2000ms;
+constexpr auto kLongestPatience = 30'000ms;
 
 std::string run_id(int run) {
   return "bench-" + std::to_string(::getpid()) + "-" + std::to_string(run);
@@ -119,12 +120,26 @@ double MusterNodes::resume(int server) {
     if (Clock::now() >= deadline_)
       throw std::runtime_error(std::to_string(missing_) + " of " + std::to_string(nodes_.size()) +
                                " nodes have not resumed within the limit");
+    give_up_silent();
     connect_again();
     keep_alive();
     poll(5ms);
   }
   resuming_ = false;
   return seconds_since(begin);
+}
+
+/// Gives up the connections on which the server has not greeted in time.
+void MusterNodes::give_up_silent() {
+  if (options_.patience <= 0ms) return;
+  const auto now = Clock::now();
+  for (Node& node : nodes_) {
+    if (node.phase != Node::Phase::Greeting || node.fd < 0) continue;
+    const auto patience = std::max<Clock::duration>(node.patience, options_.patience);
+    if (now - node.connected_at < patience) continue;
+    node.patience = std::min<Clock::duration>(2 * patience, kLongestPatience);
+    handle_lost_connection(node, "greeting");
+  }
 }
 
 void MusterNodes::connect_again() {
@@ -150,6 +165,7 @@ void MusterNodes::serve(std::chrono::milliseconds limit) {
 void MusterNodes::connect(std::size_t i) {
   Node& node = nodes_[i];
   node.phase = Node::Phase::Greeting;
+  node.connected_at = Clock::now();
   node.in.clear();
   node.out.clear();
   node.kept_alive.reset();

@@ -44,6 +44,9 @@ struct MusterNodesOptions {
   bool resumes = false;
   /// The TLS context of the connections. Null: plain TCP.
   SharedTls tls = {};
+  /// Only in resume(): a node gives up a connection without a greeting after this time, and waits
+  /// twice as long for the next one, as an agent does. Zero: it waits.
+  std::chrono::milliseconds patience{};
 };
 
 /// The traffic of all nodes. The numbers of keep-alives and NativeWaiting messages depend on the
@@ -100,11 +103,14 @@ class MusterNodes {
     std::optional<Clock::time_point> kept_alive;  // The first keep-alive without an answer.
     Clock::time_point next_try;
     Clock::duration pause{};
+    Clock::time_point connected_at;
+    Clock::duration patience{};
   };
 
   void connect(std::size_t i);
   void handle_lost_connection(Node& node, const char* call);
   void connect_again();
+  void give_up_silent();
   void send(Node& node, std::string_view bytes, int messages);
   void flush(Node& node);
   void poll(std::chrono::milliseconds limit);
@@ -117,6 +123,7 @@ class MusterNodes {
   void on(Node& node, const NativeWelcome& message);
   void on(Node& node, const NativeChallenge& message);
   void on(Node&, const NodeAsked&) {}
+  void on(Node&, const Notice&) {}
   void on(Node& node, const PrepareStore& message);
   void on(Node& node, const RestartRound& message);
   void on(Node& node, const RoundComplete& message);

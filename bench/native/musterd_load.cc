@@ -1,7 +1,7 @@
 // Simulates many runs of muster nodes at one musterd. The nodes can resume. Prints one JSON object.
 //
 //   musterd_load --port N --pid SERVER [--runs 1] [--nodes 64] [--restarts 0] [--idle-seconds 0]
-//                [--kill] [--connecting 1000000] [--limit-seconds 120]
+//                [--kill] [--connecting 1000000] [--limit-seconds 120] [--tls-ca FILE]
 //
 // --kill: at the end, kills the server. Another process must start it again on the same port.
 #include <sys/resource.h>
@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -110,7 +112,15 @@ int main(int argc, char** argv) try {
   app.add_flag("--kill", settings.kill, "Kill the server; the nodes of the only run resume");
   app.add_option("--connecting", nodes.connecting)->check(CLI::PositiveNumber);
   app.add_option("--limit-seconds", nodes.limit_seconds);
+  muster::TlsFiles tls;
+  app.add_option("--tls-ca", tls.ca, "Come by TLS, to a server with a certificate for 127.0.0.1");
   CLI11_PARSE(app, argc, argv);
+  if (tls.any()) {
+    auto context = muster::make_tls_context(muster::TlsSide::Client, tls);
+    if (!context) throw std::runtime_error("--tls-ca: " + context.error().reason);
+    nodes.tls = std::make_shared<muster::TlsPump>(*std::move(context));
+    nodes.patience = std::chrono::seconds(2);
+  }
   if (settings.kill && settings.runs > 1) throw CLI::ValidationError("--kill: one run only");
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -2,7 +2,9 @@
 
 sitecustomize.py beside this module imports it. After that, torch.distributed.run.main and .run
 replace the process by muster with the equivalent command line. `python -m torch.distributed.run`
-and `python -m torch.distributed.launch` do so before torch is imported. MUSTER_ENTRY=0 switches
+and `python -m torch.distributed.launch` do so before torch is imported. A tool that runs run.py by
+itself (cProfile, pdb, coverage, runpy, its path) is replaced once run.py has imported torch. Under
+debugpy, torch's own launcher runs: it follows no process but Python's. MUSTER_ENTRY=0 switches
 this off. MUSTER_BIN names the program muster. Without it, muster is looked for in PATH, then in
 the installation of this module.
 """
@@ -10,6 +12,9 @@ import os
 import sys
 
 _MODULE = "torch.distributed.run"
+_FILE = os.path.join("torch", "distributed", "run.py")
+# The first module of torch's launcher that run.py imports. Nothing else that it needs imports this.
+_FIRST_IMPORT = "torch.distributed.argparse_util"
 _PROGRAMS = {_MODULE: "muster", "torch.distributed.launch": "muster-launch"}
 
 
@@ -24,7 +29,12 @@ def find_muster():
 
 
 def _exec(program, words):
-    """Replaces the process by muster. Returns only if muster is not found."""
+    """Replaces the process by muster. Returns only if torch's own launcher has to be used."""
+    if "pydevd" in sys.modules:
+        print("muster: torch's own launcher is used, because a debugger runs this Python (pydevd): it follows "
+              "only processes that Python starts. MUSTER_ENTRY=0 says so, too, without this line",
+              file=sys.stderr)
+        return
     muster = find_muster()
     if muster is None:
         named = os.environ.get("MUSTER_BIN")
@@ -89,11 +99,24 @@ def _replace(module):
     module.main, module.run = main, run
 
 
+def _runs_as_main():
+    """Whether the code that imports a module now is run.py as the program, whatever tool runs it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if (frame.f_globals.get("__name__") == "__main__" and frame.f_code.co_name == "<module>"
+                and frame.f_code.co_filename.endswith(_FILE)):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _Finder:
     """Finds torch.distributed.run by the other finders, and replaces its functions once loaded."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
+        if name == _FIRST_IMPORT and _runs_as_main():
+            _exec("muster", sys.argv[1:])
         if name != _MODULE:
             return None
         for finder in sys.meta_path:

@@ -18,6 +18,9 @@ constexpr Duration kAllHaveReadState = std::chrono::seconds(2);
 // torchrun works with a skew of up to 15 s; below 5 s, clocks count as equal.
 constexpr std::int64_t kSkewThatMattersUs = 5'000'000;
 constexpr std::size_t kNamesShown = 8;
+// muster's own pauses after lost writes: they double with each lost write in a row.
+constexpr Duration kLostPauseFirst = std::chrono::milliseconds(20);
+constexpr Duration kMaxLostPause = std::chrono::seconds(1);
 
 std::int64_t microseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -27,7 +30,21 @@ std::string nodes_text(int count) {
   return std::to_string(count) + (count == 1 ? " node" : " nodes");
 }
 
+/// The part `chance` of the time.
+Duration part_of(Duration time, double chance) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, Duration::period>(time) * chance);
+}
+
 }  // namespace
+
+Duration lost_write_pause(const RendezvousSettings& settings, int lost_before, double chance) {
+  if (settings.cas_backoff > Duration{})
+    return part_of(std::min(settings.cas_backoff, settings.keep_alive_interval), chance);
+  const Duration most =
+      std::min(kLostPauseFirst * (1 << std::clamp(lost_before, 0, 6)), kMaxLostPause);
+  return most / 2 + part_of(most / 2, chance);
+}
 
 void C10dParticipant::join(Instant now) {
   deadline_ = now + settings_.run.join_timeout;

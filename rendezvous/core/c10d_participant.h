@@ -54,6 +54,12 @@ struct ParticipantDone {
 using C10dStep = std::variant<WriteState, CheckLater, RoundReady, RoundBroken, RunIsClosed,
                               JoinTimedOut, ParticipantDone>;
 
+/// The pause after a compare-and-set that another node's write has beaten, before the next try.
+/// `lost_before`: how many tries in a row were lost before that one. `chance` is from 0 to 1. As in
+/// torchrun, cas_backoff_max_seconds makes the pause a random part of that time; but a node never
+/// pauses for longer than a keep-alive interval, because the others would take it for dead.
+Duration lost_write_pause(const RendezvousSettings& settings, int lost_before, double chance);
+
 class C10dParticipant {
  public:
   C10dParticipant(NodeName name, RendezvousSettings settings)

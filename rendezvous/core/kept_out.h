@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxKeptOut = 128;
 /// forgotten.
 inline constexpr std::size_t kMaxStruckHosts = 128;
 /// The strikes of one kind of one host are counted up to this number.
-inline constexpr int kMostStrikes = 1'000'000;
+inline constexpr int kMaxStrikes = 1'000'000;
 /// A node's name: an address, a process id and a number.
 inline constexpr std::size_t kMaxNodeTextBytes = kMaxAddressBytes + 48;
 
@@ -90,7 +90,7 @@ class StrikeList {
     Strikes strikes;
     std::uint64_t last = 0;  // The number of this host's last strike among all strikes.
   };
-  static void add_one(int& strikes) { strikes = strikes < kMostStrikes ? strikes + 1 : strikes; }
+  static void add_one(int& strikes) { strikes = strikes < kMaxStrikes ? strikes + 1 : strikes; }
   Strikes& entry_of(const std::string& host);
 
   std::map<std::string, Counted, std::less<>> hosts_;

@@ -34,6 +34,10 @@ inline constexpr std::size_t kMaxRoleBytes = 256;
 inline constexpr std::size_t kMaxRunIdBytes = 1024;
 inline constexpr std::size_t kMaxVersionBytes = 256;
 inline constexpr std::size_t kMaxInstanceBytes = 64;
+inline constexpr std::size_t kMaxCommandBytes = 64;  // A digest.
+inline constexpr std::size_t kMaxStateIdBytes = 64;
+/// The roles of one run of which the host remembers the first node's command.
+inline constexpr std::size_t kMaxComparedRoles = 64;
 /// Hexadecimal digits of a nonce or a proof, which has 32 bytes.
 inline constexpr std::size_t kProofDigits = 64;
 
@@ -92,6 +96,19 @@ struct ConnectionLimits {
   std::size_t queued_total_bytes = std::size_t{256} << 20;
 };
 
+/// The limits of a server for one job of so many workers: strangers cannot make it as large as a
+/// server of many jobs.
+inline ConnectionLimits limits_of_one_job(std::size_t workers) {
+  constexpr std::size_t kBase = std::size_t{64} << 20;
+  constexpr std::size_t kPerWorker = std::size_t{1} << 20;
+  ConnectionLimits limits;
+  const std::size_t most = limits.queued_total_bytes;
+  const std::size_t counted = workers < most / kPerWorker ? workers : most / kPerWorker;
+  limits.queued_total_bytes =
+      kBase + counted * kPerWorker < most ? kBase + counted * kPerWorker : most;
+  return limits;
+}
+
 /// Unread replies of a client that was not let in yet, which asks for PING only. Beyond that, the
 /// server closes it.
 inline constexpr std::size_t kMaxStrangerQueuedBytes = std::size_t{4} << 10;
@@ -137,6 +154,12 @@ inline constexpr int kMaxPrepareTries = 3;
 inline constexpr std::size_t kMaxRunsPerConnection = 64;
 /// Runs that one address has begun.
 inline constexpr std::size_t kMaxRunsPerPeer = 2'000;
+/// How many of `runs` may have been begun from one address: a fifth is left for the others.
+inline constexpr std::size_t runs_for_one_peer(std::size_t runs) {
+  const std::size_t for_others = runs / 5 > 0 ? runs / 5 : 1;
+  const std::size_t share = runs > for_others ? runs - for_others : 1;
+  return share < kMaxRunsPerPeer ? share : kMaxRunsPerPeer;
+}
 
 // --- the log -------------------------------------------------------------------------------------
 

@@ -161,8 +161,9 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool 
                   "the run is over" +
                       (outcome_ && !outcome_->why.empty() ? ": " + outcome_->why : std::string()));
   if (run_ && event.run != *run_)
-    return refuse(Why::Settings, "settings differ: " + describe_difference(event.run, *run_) +
-                                     " (" + who + " against " + run_from_ + ")");
+    return refuse(Why::Settings, std::string(kSettingsDiffer) +
+                                     describe_difference(event.run, *run_) + " (" + who +
+                                     " against " + run_from_ + ")");
   const auto most_nodes = std::min<std::int64_t>(event.run.max_nodes, std::int64_t{kMaxMembers});
   const auto most_workers = std::min<std::int64_t>(
       kMaxLocalWorldSize, kMaxRoundWorkers / std::max<std::int64_t>(most_nodes, 1));
@@ -177,8 +178,10 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool 
   if (other != nullptr && !other->native)
     return refuse(Why::NameTaken, "a torchrun node is called " + who);
   if (other != nullptr && other->instance != event.instance)
-    return refuse(Why::NameTaken, "another node is called " + who +
-                                      "; an older muster cannot be told from it by more than that");
+    return refuse(Why::NameTaken,
+                  "another node is called " + who +
+                      ", and two nodes of an older muster at one address cannot be distinguished: "
+                      "upgrade one of them");
   const Member* bound = from(event.from);
   if (bound != nullptr && bound->name != event.name)
     return refuse(Why::NameTaken,
@@ -195,7 +198,11 @@ void Rendezvous::on(const NodeJoined& told) {
     message.to = event.from;
     return actions_.push_back(std::move(message));
   }
-  if (auto refusal = refusal_of(event)) return actions_.push_back(*std::move(refusal));
+  if (auto refusal = refusal_of(event)) {
+    // The network is up: the nodes of a restored run could be back, too.
+    if (refusal->why == JoinRefused::Why::Settings) first_is_back();
+    return actions_.push_back(*std::move(refusal));
+  }
   const bool of_recovery =
       recovery_ && told.generation == recovery_->generation && told.last_round == recovery_->round;
   const Member* before = named(event.name);
@@ -209,6 +216,7 @@ void Rendezvous::on(const NodeJoined& told) {
   if (of_recovery) cancel_recovery("node " + to_string(event.name) + " has left it");
   note_return(event);
   update_unseen_workers(event);
+  if (is_new) compare_command(event);
   if (!is_new) return join_again(id, event, reconnected);
   if (move_out_if_kept_out(id)) return;
   if (!hold_back(id)) set_place(id, event.spare ? Place::Standby : Place::Redundant);
@@ -221,8 +229,8 @@ void Rendezvous::on(const NodeJoined& told) {
 /// the host, so the silent agent there is dead.
 void Rendezvous::update_unseen_workers(const NodeJoined& event) {
   const bool was_in_it = knows_round(event, unseen_.round(), unseen_.generation());
-  const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const Lost& node) {
-    return node.name.addr == event.name.addr;
+  const bool in_its_place = std::any_of(lost_.begin(), lost_.end(), [&](const LostNode& node) {
+    return node.name.addr == event.name.addr && node.proxied == event.proxied;
   });
   if (!complete() && (was_in_it || in_its_place)) unseen_.clear();
 }
@@ -236,21 +244,24 @@ Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
   Member* member = named(event.name);
   if (member == nullptr) member = known(add_member(event.name, true));
   if (member == nullptr) return nullptr;
+  if (member->instance != event.instance) member->came_at = now_;
   bind(member->id, event.from);
   member->instance = event.instance;
   if (!event.instance.empty()) by_instance_[event.instance] = member->id;
   member->resumes = event.resumes && !event.instance.empty();
+  member->proxied = event.proxied;
   member->local_world_size = event.local_world_size;
   member->role = event.role;
   member->preferred_rank = event.preferred_rank;
   member->spare = event.spare;
   member->hosts_rendezvous = event.hosts_rendezvous;
   // A wrong number of a node must not use up the range of the type.
-  if (event.generation <= kMostReportedGeneration)
+  if (is_credible(event.generation))
     reported_generation_ = std::max(reported_generation_, event.generation);
   highest_generation_ = std::max(highest_generation_, reported_generation_);
-  if (event.generation > setup_.ended_generation && event.generation <= kMostReportedGeneration)
+  if (event.generation > setup_.ended_generation && is_credible(event.generation))
     raise_restart_count(event.restart_count);
+  note_command(event, member->name);
   touch(member->id);
   mark_unrecorded(member->name);
   return member;
@@ -391,14 +402,16 @@ void Rendezvous::on(const NodeFinished& event) {
 void Rendezvous::on(const ConnectionLost& event) {
   Member* member = from(event.from);
   if (member == nullptr) return;
-  member->closed = true;
+  member->closed = !member->proxied;
   if (!member->resumes || member->succeeded || outcome_)
     return gone(member->id, RestartCause::NodeLost, "its connection closed");
   by_connection_.erase(event.from.value);
   set_connection(*member, std::nullopt);
   // While this process was paused, the node may have tried in vain to connect again.
   const bool was_paused = paused_until_ && now_ - *paused_until_ < setup_.lease;
-  set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + setup_.closed_grace);
+  const Duration grace = member->proxied ? setup_.lease : setup_.closed_grace;
+  if (member->proxied) touch(member->id);  // Its lease begins now: it has to find the way back.
+  set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + grace);
 }
 
 void Rendezvous::on(const RendezvousTimePassed&) {
@@ -416,11 +429,7 @@ void Rendezvous::on(const RendezvousTimePassed&) {
              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(silent).count()) +
              " s");
   }
-  while (!absent_.empty() && absent_.begin()->first <= now_) {
-    const MemberId id = absent_.begin()->second;
-    set_absent(id, std::nullopt);
-    gone(id, RestartCause::NodeLost, "its connection closed");
-  }
+  take_absent();
   release_held();
   join_deadlines();
   prepare_deadline();
@@ -457,9 +466,10 @@ void Rendezvous::prepare_deadline() {
   const Member* first = rank_0();
   if (first == nullptr) return violated("a round is prepared that has no rank 0");
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(setup_.prepare_within);
-  if (first->connection) actions_.push_back(NotAMember{*first->connection});
-  drop_rank_0(NodeName(first->name),
-              "the workers' store was not ready within " + std::to_string(seconds.count()) + " s");
+  const std::string why =
+      "the workers' store was not ready within " + std::to_string(seconds.count()) + " s";
+  if (first->connection) actions_.push_back(NotAMember{*first->connection, why});
+  drop_rank_0(NodeName(first->name), why);
 }
 
 void Rendezvous::join_deadlines() {

@@ -19,9 +19,11 @@
 #include <vector>
 
 #include "rendezvous/core/damping.h"
+#include "rendezvous/core/first_command.h"
 #include "rendezvous/core/kept_out.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/liveness.h"
+#include "rendezvous/core/lost_node.h"
 #include "rendezvous/core/member_counts.h"
 #include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/core/rendezvous_setup.h"
@@ -86,6 +88,8 @@ class Rendezvous {
   std::string_view reason() const;
   /// reason() for one waiting node, with the reason why that node is not let in, if it is not.
   std::string reason_for(ConnectionId waiting) const;
+  /// When the last of the members is given up; now or earlier if there is none. Empty: one is here.
+  std::optional<Instant> deserted_by() const;
   /// The name of the node in this run; null if the connection has no member.
   const NodeName* name_of(ConnectionId connection) const;
   /// Whether the connection's node has joined and waits for a round: a further join repeats that.
@@ -178,19 +182,19 @@ class Rendezvous {
     int local_world_size = 1;
     std::string role;
     std::optional<int> preferred_rank;
-    bool spare = false;
-    bool hosts_rendezvous = false;
+    bool spare = false, hosts_rendezvous = false;
+    bool ended_a_round = false;         // A round was ended to let it in.
     bool succeeded = false;             // Counted.
     std::int64_t restarted_round = -1;  // The round of the last RestartRound to this node.
     /// The connection on which the host sent Rejoin. Earlier messages to the node may be lost.
     std::optional<ConnectionId> rejoins;
     std::optional<Instant> join_deadline;
     bool resumes = false;
-    bool closed = false;                // Its last connection was closed.
-    std::optional<Instant> held_until;  // Only in HeldBack.
+    bool proxied = false, closed = false;  // NodeJoined::proxied. closed: its process has ended.
+    std::optional<Instant> held_until;     // Only in HeldBack.
     /// Counted. The node has no connection, and is lost at this time.
     std::optional<Instant> absent_until;
-    Instant absent_since{};  // Only valid with absent_until.
+    Instant absent_since{}, came_at = kLongAgo;  // Only with absent_until; of its instance.
     // Only of torchrun nodes.
     Waits waits = Waits::No;
     bool finished = false;  // Its workers have succeeded in this round.
@@ -211,15 +215,19 @@ class Rendezvous {
   NodeName name_for(const NodeJoined& event) const;
   std::optional<JoinRefused> refusal_of(const NodeJoined& event, bool resumes = false) const;
   Member* register_member(const NodeJoined& event);
-  void raise_restart_count(int told);
+  void raise_restart_count(int reported);
   void fail_round(const Member& member, const std::string& what);
   void join_again(MemberId id, const NodeJoined& event, bool reconnected);
   void update_unseen_workers(const NodeJoined& event);
+  void note_command(const NodeJoined& event, const NodeName& name);
+  void compare_command(const NodeJoined& event);
   void join_deadlines();
   void prepare_deadline();
 
   // rendezvous_members.cc
   MemberId add_member(const NodeName& name, bool native);
+  bool closed_with_all_others(const Member& member) const;
+  void take_absent();
   void bind(MemberId id, ConnectionId connection);
   static MemberCounts counts_of(const Member& member);
   /// Changes counted fields of a member, and updates counts_. Only for the setters.
@@ -238,7 +246,7 @@ class Rendezvous {
   void touch(MemberId id);
   void set_join_deadline(MemberId id, std::optional<Instant> deadline);
   void set_absent(MemberId id, std::optional<Instant> until);
-  bool address_has_newcomer(const std::string& addr) const;
+  bool address_has_newcomer(const Member& silent) const;
   bool hold_back(MemberId id);
   void set_held(MemberId id, std::optional<Instant> until);
   void let_in_again(MemberId id);
@@ -330,7 +338,9 @@ class Rendezvous {
   void send_rejoin(ConnectionId to, std::string why);
   void end_resume(const NodeResumed& event, const NodeName& who, std::string why);
   void count_late_failure(const NodeResumed& event, const NodeName& who);
+  bool is_credible(std::int64_t reported) const { return reported <= setup_.most_reported; }
   bool may_recover(const NodeResumed& event) const;
+  bool may_take_up(const NodeResumed& event) const;
   bool has_finished_elsewhere(const NodeResumed& event) const;
   void take_as_finished(const NodeJoined& join, const NodeResumed& event);
   void recover(const NodeJoined& join, const NodeResumed& event);
@@ -402,15 +412,7 @@ class Rendezvous {
   std::optional<Instant> deadline_;
   std::size_t last_world_ = 0;
   UnseenWorkers unseen_;
-  /// A node of the last complete round that left the run before it had finished. The others may
-  /// wait for another node in its place.
-  struct Lost {
-    NodeName name;
-    int rank = 0;
-    std::string why;
-    Instant at{};
-  };
-  std::vector<Lost> lost_;
+  std::vector<LostNode> lost_;  // Of the last complete round.
   int restarts_used_ = 0;
   /// The generation of the newest round, if no failure of it has cost a restart yet.
   std::optional<std::int64_t> uncounted_;
@@ -434,6 +436,7 @@ class Rendezvous {
   std::set<std::pair<Instant, MemberId>> absent_;
   std::set<std::pair<Instant, MemberId>> held_;
   Damping damping_;
+  std::map<std::string, FirstCommand> first_commands_;  // By role.
   KeptOut kept_out_;
   StrikeList strikes_;
   bool excluded_may_work_ = false;  // The running round may have an excluded node.
@@ -446,7 +449,9 @@ class Rendezvous {
     std::int64_t generation = 0;
     int world = 1;
     std::optional<StoreAddress> store;
+    Instant begun{};
     Instant deadline{};
+    Duration lease{};       // The longest one that a node of the round has reported.
     int restart_count = 0;  // The round's, as its nodes report it; the highest one.
     struct Node {
       MemberId id = 0;
@@ -475,14 +480,13 @@ class Rendezvous {
   std::map<NodeName, MemberRecord> recorded_members_;
   std::set<NodeName> unrecorded_;
   bool record_dirty_ = true;
-  /// This host's own life. A restored run goes on with the recorded life, which its nodes know.
-  std::int64_t own_life_ = 0;
-  /// The generation of the restored round, until this host has completed a round itself.
-  std::optional<std::int64_t> restored_generation_;
+  std::int64_t own_life_ = 0;  // This host's. A restored run goes on with the recorded one.
+  std::optional<std::int64_t> restored_generation_;  // Until this host has completed a round.
+  Duration round_lease_{};       // RunRecord::lease: an earlier host may have had a longer one.
+  Instant last_return_{};        // When a member of a restored round has come back.
   std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.
   bool nobody_is_back_ = false;  // No node of a restored run has come back yet.
-  /// The run was restored in the phase Preparing: the earlier host may have told nodes their ranks
-  /// without recording it.
+  /// The restored run was in phase Preparing: nodes may have been told their ranks nevertheless.
   bool may_be_complete_ = false;
   std::optional<Duration> last_call_left_;  // The remaining time of the restored last call.
 

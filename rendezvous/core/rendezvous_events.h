@@ -21,7 +21,11 @@ inline constexpr int kNativeProtocolVersion = 1;
 inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 52;
 /// A higher generation, or number of a round, from a node is ignored: the numbers above it must
 /// suffice for the whole run.
-inline constexpr std::int64_t kMostReportedGeneration = kMaxGeneration / 2;
+inline constexpr std::int64_t kMaxReportedGeneration = kMaxGeneration / 2;
+/// The same for a host with a clock: so far above the clock in milliseconds. Rounds are slower than
+/// that clock. So if a wrong number was believed, later hosts believe the numbers of the rounds
+/// that came after it, too.
+inline constexpr std::int64_t kMaxGenerationsAhead = std::int64_t{1} << 45;
 
 /// The address of the store through which the workers of a round meet.
 struct StoreAddress {
@@ -60,6 +64,15 @@ struct NodeJoined {
   int restart_count = 0;
   /// The node connects again by itself after a break and sends NodeResumed.
   bool resumes = false;
+  /// The longest lease by which the nodes of the node's round may wait before they stop their
+  /// workers. Only in NodeResumed. Zero: an older node.
+  Duration lease{};
+  /// Something between the node and the host has its own connections with both, such as a proxy, a
+  /// tunnel or a load balancer. That its connection closes says nothing about the node.
+  bool proxied = false;
+  /// A digest of the workers' command. Nodes of one job and role have the same. An older muster
+  /// does not send it.
+  std::string command;
 };
 /// The node has a new connection and is still in its round: sent instead of a join.
 struct NodeResumed {
@@ -186,6 +199,7 @@ struct RunEnded {
   std::optional<NodeName> who;  // The node that failed first.
   std::string why;
 };
+inline constexpr std::string_view kSettingsDiffer = "settings differ: ";
 struct JoinRefused {
   enum class Why { Version, Settings, NameTaken, Closed, TooManyNodes, TimedOut };
   ConnectionId to;
@@ -195,6 +209,7 @@ struct JoinRefused {
 /// The host took the node for lost and goes on without it: stop the workers, then join again.
 struct NotAMember {
   ConnectionId to;
+  std::string why = {};  // Empty: the node was silent for too long.
 };
 /// Answers NodeResumed: the node is in the round as before, and its workers go on.
 struct Resumed {
@@ -210,6 +225,17 @@ struct Rejoin {
   std::int64_t life = 0;
   std::string why;
   int restart_count = 0;  // As in RestartRound.
+};
+/// Something that the node's user should know. Only to nodes that send NodeJoined::command: an
+/// older muster does not know the message.
+struct Notice {
+  ConnectionId to;
+  std::string text;
+};
+/// For the log: a new node runs another command than the first node of its role.
+struct CommandsDiffer {
+  NodeName who;
+  NodeName other;
 };
 /// For the log: the recovery of a round that an earlier host made is over. If `whole`, all nodes
 /// have come back and the round goes on.
@@ -243,7 +269,8 @@ struct NodeGone {
 struct NodeHeldBack {
   NodeName who;
   int losses = 0;
-  Duration wait{};  // From the last loss on.
+  Duration wait{};          // From the last loss on.
+  bool of_address = false;  // The losses are those of earlier agents at its address.
 };
 
 /// For the shell: a torchrun node waits in the exit barrier for other nodes, which go on without it
@@ -256,7 +283,7 @@ struct ReleaseFromExitBarrier {
 using RendezvousAction =
     std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
                  NotAMember, Resumed, Rejoin, ClockSkewSeen, NodeGone, NodeHeldBack,
-                 ReleaseFromExitBarrier, RoundRecovered, FailureCounted>;
+                 ReleaseFromExitBarrier, RoundRecovered, FailureCounted, Notice, CommandsDiffer>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

@@ -31,7 +31,8 @@ std::string Rendezvous::objection_to_node(const OperatorAsked& asked) const {
   }
   if (!found && asked.what == What::Drain)
     return "no node of the run has the name or the address " + asked.node +
-           ": `musterctl nodes` shows both. `musterctl exclude` keeps out who may come later";
+           ": `musterctl nodes` shows both. `musterctl exclude` also works for nodes that have not "
+           "joined yet";
   if (!kept_out_.has_room_for(asked.node))
     return std::to_string(kMaxKeptOut) +
            " nodes are kept out already: allow some of them first, or exclude whole hosts";

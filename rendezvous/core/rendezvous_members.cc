@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "rendezvous/core/rendezvous.h"
 
@@ -104,7 +105,7 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
   // A torchrun node that leaves after the run was closed has finished its part.
   const bool unfinished = !member.succeeded && !(closed_ && !member.native);
   if (member.last_rank && unfinished && !outcome_)
-    lost_.push_back({member.name, *member.last_rank, std::string(why), now_});
+    lost_.push_back({member.name, *member.last_rank, std::string(why), now_, member.proxied});
   const auto instance = by_instance_.find(member.instance);
   if (instance != by_instance_.end() && instance->second == id) by_instance_.erase(instance);
   set_join_deadline(id, std::nullopt);
@@ -119,6 +120,7 @@ void Rendezvous::erase(MemberId id, std::string_view why) {
   if (member.connection) by_connection_.erase(member.connection->value);
   counts_ -= counts_of(member);
   members_.erase(id);
+  if (members_.empty()) damping_.forget_addresses();
   changed();
 }
 
@@ -134,7 +136,7 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
                     (preparing() || !over);
   const NodeName who = member.name;
   // A new agent at the same address reaches the host, so the silent agent is dead.
-  if (member.last_rank && (member.closed || address_has_newcomer(who.addr))) unseen_.clear();
+  if (member.last_rank && (member.closed || address_has_newcomer(member))) unseen_.clear();
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, round_, member.last_rank, cause, what});
   if (member.succeeded) {  // The node may go. Its result and its place in the round stay.
@@ -154,6 +156,11 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
     damping_.lost(member.instance, now_);
     strikes_.count_loss(who.addr);
   }
+  // An agent that is started again and again may die in the round that was ended for it before that
+  // has begun, and a service manager may stop it.
+  const bool restarts_others = member.ended_a_round || (lost && !preparing());
+  if (restarts_others && !outcome_ && now_ - member.came_at < kShortLife)
+    damping_.gone_young(who.addr, now_);
   erase(id, what);
   if (lost && counts_.natives > 0)
     begin_restart(cause, who, what);
@@ -168,13 +175,16 @@ bool Rendezvous::is_reusable() const {
 }
 
 /// Whether a connected muster node at this address has not been in the last complete round.
-bool Rendezvous::address_has_newcomer(const std::string& addr) const {
+/// It must come the same way: behind a proxy that is away, the silent node may be well.
+bool Rendezvous::address_has_newcomer(const Member& silent) const {
+  const std::string& addr = silent.name.addr;
   constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
   // The names are ordered by address first.
   for (auto entry = by_name_.lower_bound({addr, kLeast, kLeast});
        entry != by_name_.end() && entry->first.addr == addr; ++entry) {
     const Member* member = known(entry->second);
-    if (member != nullptr && member->native && member->connection && !member->last_rank)
+    if (member != nullptr && member->native && member->connection && !member->last_rank &&
+        member->proxied == silent.proxied)
       return true;
   }
   return false;
@@ -219,17 +229,62 @@ void Rendezvous::set_absent(MemberId id, std::optional<Instant> until) {
   if (until) absent_.emplace(*until, id);
 }
 
+/// Takes the absent members whose time is over for lost.
+void Rendezvous::take_absent() {
+  while (!absent_.empty() && absent_.begin()->first <= now_) {
+    const MemberId id = absent_.begin()->second;
+    Member* member = known(id);
+    if (member == nullptr) return;
+    // A member of a restored round may be on its way: others still come back, one after the other,
+    // because this host needs time for each of them (TLS).
+    const bool others_return = awaited_.contains(id) && last_return_ != Instant{} &&
+                               last_return_ + setup_.lease + kReturnSlack > now_;
+    if (others_return) {
+      set_absent(id, last_return_ + setup_.lease + kReturnSlack);
+      continue;
+    }
+    if (closed_with_all_others(*member)) {
+      // They count as silent, from now on: each has a lease.
+      std::vector<MemberId> silent;
+      for_each_in(Place::Participant, [&](const Member& other) { silent.push_back(other.id); });
+      for (const MemberId each : silent) {
+        Member* other = known(each);
+        if (other == nullptr || !other->absent_until) continue;
+        other->closed = false;
+        touch(each);
+        set_absent(each, std::max(*other->absent_until, other->absent_since + setup_.lease));
+      }
+      continue;
+    }
+    set_absent(id, std::nullopt);
+    gone(id, RestartCause::NodeLost, "its connection closed");
+  }
+}
+
+/// Whether the connections of all nodes of the round have closed within the same moment. Then their
+/// processes have hardly ended: a proxy, a firewall or a switch has closed them, the nodes may
+/// train on, and only their silence counts.
+bool Rendezvous::closed_with_all_others(const Member& member) const {
+  if (!complete() || !member.closed || member.place != Place::Participant || last_world_ < 2)
+    return false;
+  bool all = true;
+  for_each_in(Place::Participant, [&](const Member& other) {
+    all = all && other.native && other.closed && other.absent_until && !other.succeeded;
+  });
+  return all && count(Place::Participant) == last_world_;
+}
+
 // --- nodes that are lost repeatedly --------------------------------------------------------------
 
 /// Holds the joining node back if it has been lost too often. Returns whether it did.
 bool Rendezvous::hold_back(MemberId id) {
   const Member* member = known(id);
   if (member == nullptr) return false;
-  const Damping::Hold hold = damping_.hold_of(member->instance, now_);
+  const auto hold = damping_.hold_of_node(member->instance, member->name.addr, now_);
   if (hold.until <= now_) return false;
   set_held(id, hold.until);
   set_place(id, Place::HeldBack);
-  actions_.push_back(NodeHeldBack{member->name, hold.losses, hold.wait});
+  actions_.push_back(NodeHeldBack{member->name, hold.losses, hold.wait, hold.of_address});
   return true;
 }
 

@@ -84,7 +84,7 @@ std::string Rendezvous::make_gathering_reason() const {
       missing.add(member.name, member.last_rank ? was_rank(*member.last_rank) : std::string());
     });
   if (!missing.empty()) text += "; to come back: " + missing.text();
-  for (const Lost& node : lost_)
+  for (const LostNode& node : lost_)
     if (!by_name_.contains(node.name)) lost.add(node.name, was_rank(node.rank));
   if (not_back() > 0)
     text += "; not back yet since the host was started again: " + std::to_string(not_back());
@@ -100,7 +100,7 @@ std::string Rendezvous::make_gathering_reason() const {
     text += "; all nodes of round " + std::to_string(unseen_.round()) +
             " have fallen silent, and may train on behind a broken network: waiting for one of "
             "them for up to " +
-            seconds_text(UnseenWorkers::kWaitMost);
+            seconds_text(UnseenWorkers::kMaxWait);
   } else if (deadline_) {
     text += "; the last call is running";
   }
@@ -108,7 +108,8 @@ std::string Rendezvous::make_gathering_reason() const {
   const auto spares = count(Place::Standby) + count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
   if (!held_.empty())
-    text += "; " + std::to_string(held_.size()) + " held back, lost again and again before";
+    text +=
+        "; " + std::to_string(held_.size()) + " held back, lost or ended again and again before";
   NameList kept_out;
   for_each_in(Place::KeptOut, [&](const Member& member) { kept_out.add(member.name); });
   if (!kept_out.empty())
@@ -124,11 +125,18 @@ std::string Rendezvous::reason_for(ConnectionId waiting) const {
   return why.empty() ? text : text + "; " + why;
 }
 
+std::optional<Instant> Rendezvous::deserted_by() const {
+  if (counts_.connected > 0) return std::nullopt;
+  return absent_.empty() ? now_ : absent_.rbegin()->first;
+}
+
 std::string Rendezvous::why_not_let_in(const Member& member) const {
   if (member.place == Place::HeldBack) {
-    const Damping::Hold hold = damping_.hold_of(member.instance, now_);
-    return "this node was lost " + std::to_string(hold.losses) +
-           " times within minutes: it is let in " + seconds_text(hold.wait) +
+    const auto hold = damping_.hold_of_node(member.instance, member.name.addr, now_);
+    return (hold.of_address ? "agents at this node's address were gone soon after they had come, "
+                            : "this node was lost ") +
+           std::to_string(hold.losses) + " times within minutes: it is let in " +
+           seconds_text(hold.wait) +
            " after the last time, or when the others are too few without it";
   }
   if (member.place == Place::KeptOut) return why_kept_out(member);

@@ -10,9 +10,7 @@
 namespace muster {
 namespace {
 
-// Added to the lease, as in rendezvous_resume.cc: for nodes whose last try to connect has just
-// failed.
-constexpr Duration kReturnSlack = std::chrono::seconds(1);
+constexpr Duration kMaxRecordedLease = std::chrono::hours(24);
 constexpr const char* kCannotResume =
     "the host was started again, and torchrun nodes cannot resume";
 
@@ -76,6 +74,7 @@ RunRecord Rendezvous::make_record(const RunSettings& settings) const {
   }
   record.kept_out = kept_out_.entries();
   record.strikes = strikes_.hosts();
+  record.lease = std::max(round_lease_, setup_.lease);
   record.uncounted_generation = uncounted_.value_or(0);
   return record;
 }
@@ -102,8 +101,8 @@ std::optional<MemberRecord> Rendezvous::make_record_of(const NodeName& name) con
     record.hosts_rendezvous = member->hosts_rendezvous;
     return record;
   }
-  const auto lost =
-      std::find_if(lost_.begin(), lost_.end(), [&](const Lost& node) { return node.name == name; });
+  const auto lost = std::find_if(lost_.begin(), lost_.end(),
+                                 [&](const LostNode& node) { return node.name == name; });
   if (lost == lost_.end()) return std::nullopt;
   return MemberRecord{
       .name = name, .standing = Standing::Lost, .rank = lost->rank, .why = lost->why};
@@ -138,6 +137,7 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   last_call_left_ = record.last_call_left;
   kept_out_ = KeptOut(record.kept_out);
   strikes_ = StrikeList(record.strikes);
+  round_lease_ = std::min(record.lease, kMaxRecordedLease);
   // A round that an older muster has recorded as running has cost no restart.
   const std::int64_t running = complete() && !draining() ? generation_ : 0;
   if (const std::int64_t uncounted = record.uncounted_generation.value_or(running); uncounted > 0)
@@ -167,7 +167,8 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   expect_workers(members);
   nobody_is_back_ = true;
   returns_ = Returns{};
-  expect_members(std::max(setup_.first_return, setup_.lease + kReturnSlack));
+  expect_members(
+      std::max(setup_.first_return, std::max(setup_.lease, round_lease_) + kReturnSlack));
   changed();
   apply_rules();
   actions_.clear();  // No node is connected yet.
@@ -244,11 +245,13 @@ void Rendezvous::expect_members(Duration within) {
 /// The first node has reached this host. The others can reach it, too, so from now on they have a
 /// lease and 1 s.
 void Rendezvous::first_is_back() {
-  if (std::exchange(nobody_is_back_, false)) expect_members(setup_.lease + kReturnSlack);
+  if (std::exchange(nobody_is_back_, false))
+    expect_members(std::max(setup_.lease, round_lease_) + kReturnSlack);
 }
 
 /// Reports for the log when the last member of the restored round has come back.
 void Rendezvous::handle_return(const Member& member) {
+  if (awaited_.contains(member.id)) last_return_ = now_;
   if (awaited_.erase(member.id) > 0 && awaited_.empty() && complete())
     actions_.push_back(RoundRecovered{true, round_, generation_, {}});
 }
@@ -260,8 +263,8 @@ void Rendezvous::handle_return(const Member& member) {
 bool Rendezvous::is_outdated_by(const NodeResumed& event) const {
   return restored_generation_ && run_ && event.join.run == *run_ &&
          event.join.generation > *restored_generation_ &&
-         event.join.generation > setup_.ended_generation &&
-         event.join.generation <= kMostReportedGeneration && !recovery_;
+         event.join.generation > setup_.ended_generation && is_credible(event.join.generation) &&
+         !recovery_;
 }
 
 /// Lets the nodes rebuild the newer round, as for a host that knows nothing. Facts that only the

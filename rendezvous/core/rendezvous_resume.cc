@@ -10,8 +10,10 @@
 namespace muster {
 namespace {
 
-// Added to the lease: for nodes whose last try to connect has just failed.
-constexpr Duration kRecoverySlack = std::chrono::seconds(1);
+// A node must not hold up a run by a lease that nobody has.
+constexpr Duration kMaxReportedLease = std::chrono::hours(1);
+// How long nodes of a round may go on coming back one after the other.
+constexpr Duration kMaxRecovery = std::chrono::minutes(2);
 constexpr std::size_t kRanksShown = 8;
 
 }  // namespace
@@ -28,19 +30,28 @@ void Rendezvous::on(const NodeResumed& event) {
   }
   const auto found = by_instance_.find(join.instance);
   const Member* member = found == by_instance_.end() ? nullptr : known(found->second);
-  if (member != nullptr && member->place != Place::Resuming) {
+  const bool takes_up = may_take_up(event);
+  const bool is_silent = member != nullptr && member->place == Place::Restarting && takes_up;
+  if (member != nullptr && member->place != Place::Resuming && !is_silent) {
     bind(member->id, event.from);
     touch(member->id);
+    if (Member* back = known(member->id)) back->proxied = event.join.proxied;
     return resume_member(*member, event);
   }
   if (auto refusal = refusal_of(join, same_recovery(event)))
     return actions_.push_back(*std::move(refusal));
-  if (may_recover(event)) return recover(join, event);
+  if (may_recover(event) || takes_up) return recover(join, event);
   if (has_finished_elsewhere(event)) return take_as_finished(join, event);
-  const bool ended = event.join.generation <= setup_.ended_generation;
+  if (event.join.generation <= setup_.ended_generation)
+    return end_resume(event, join.name,
+                      "its run has ended, and another one of that name has begun");
+  if (complete())
+    return end_resume(event, join.name, "the other nodes have gone on without this node");
+  const auto lost = std::find_if(lost_.begin(), lost_.end(),
+                                 [&](const LostNode& node) { return node.name == join.name; });
   end_resume(event, join.name,
-             ended ? "its run has ended, and another one of that name has begun"
-                   : "the other nodes have gone on without this node");
+             "its round has ended" +
+                 (lost == lost_.end() ? std::string() : ", and this node was lost: " + lost->why));
 }
 
 /// Whether the node has finished its part in the round that this host could not take up again.
@@ -130,11 +141,27 @@ void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
 /// Whether this host may adopt the node's round: only if it has not made a round itself.
 bool Rendezvous::may_recover(const NodeResumed& event) const {
   return !had_round_ && !complete() && event.join.life != setup_.life &&
-         event.join.last_round >= 0 && event.join.last_round <= kMostReportedGeneration &&
-         event.join.generation > setup_.ended_generation &&
-         event.join.generation <= kMostReportedGeneration && !event.join.instance.empty() &&
-         event.group_rank >= 0 && event.group_rank < event.group_world_size &&
+         event.join.last_round >= 0 && is_credible(event.join.last_round) &&
+         event.join.generation > setup_.ended_generation && is_credible(event.join.generation) &&
+         !event.join.instance.empty() && event.group_rank >= 0 &&
+         event.group_rank < event.group_world_size &&
          static_cast<std::size_t>(event.group_world_size) <= kMaxMembers;
+}
+
+/// Whether the round that the node is in may go on, although this host has ended it: it has lost
+/// nodes by silence, nobody who has heard of the end is connected, and no other round has begun.
+/// recover() waits for all of them. Those whose workers have stopped join instead, which cancels
+/// that.
+bool Rendezvous::may_take_up(const NodeResumed& event) const {
+  const bool works = event.state == NodeResumed::State::Running || recovery_;
+  const bool somebody_knows = first_in(Place::Restarting, [](const Member& member) {
+                                return member.connection;
+                              }) != nullptr;
+  return works && !somebody_knows && counts_.succeeded == 0 && unseen_.fell_silent() &&
+         !complete() && event.join.generation == unseen_.generation() &&
+         event.join.last_round == unseen_.round() && !event.join.instance.empty() &&
+         event.group_rank >= 0 && event.group_rank < event.group_world_size &&
+         static_cast<std::size_t>(event.group_world_size) == last_world_;
 }
 
 // Does not compare lives: a host that died while nodes resumed has sent its own life to some of
@@ -159,8 +186,14 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
     recovery_ = Recovery{.round = event.join.last_round,
                          .generation = event.join.generation,
                          .world = event.group_world_size,
-                         .deadline = now_ + setup_.lease + kRecoverySlack};
+                         .begun = now_,
+                         .lease = setup_.lease};
   }
+  // Nodes come back one after the other if this host needs time for each of them (TLS). So the time
+  // for the others begins anew with each one, up to a limit.
+  recovery_->lease = std::max(recovery_->lease, std::min(event.join.lease, kMaxReportedLease));
+  recovery_->deadline = std::min(now_ + recovery_->lease + kReturnSlack,
+                                 recovery_->begun + recovery_->lease + kMaxRecovery);
   const auto same = by_instance_.find(join.instance);
   const auto holder = recovery_->by_rank.find(event.group_rank);
   const bool taken = holder != recovery_->by_rank.end() &&
@@ -230,8 +263,12 @@ void Rendezvous::adopt_round() {
   had_round_ = true;
   const bool is_counted = adopt_restart_count(recovery);
   last_world_ = recovery.by_rank.size();
+  round_lease_ = recovery.lease;
   excluded_may_work_ = true;
   store_ = recovery.store;
+  restart_cause_.reset();
+  for (const LostNode& node : std::exchange(lost_, {}))  // They are back.
+    mark_unrecorded(node.name);
   workers_.clear();
   deadline_.reset();
   torchrun_.reset_deadline();

@@ -39,6 +39,7 @@ bool Rendezvous::apply_rules_to_complete_round() {
   const Member* newcomer = first_native(Place::Redundant);
   if (newcomer == nullptr) return false;
   const NodeName who = newcomer->name;
+  if (Member* member = find(newcomer->id)) member->ended_a_round = true;
   set_place(newcomer->id, Place::Waiting);
   set_join_deadline(newcomer->id, later(now_, run().join_timeout));
   begin_restart(RestartCause::NodeJoined, who, "it wants to join");
@@ -151,7 +152,7 @@ void Rendezvous::complete_round() {
     set_last_rank(member, std::nullopt);
     mark_unrecorded(member.name);
   }
-  for (const Lost& node : lost_)
+  for (const LostNode& node : lost_)
     mark_unrecorded(node.name);
   std::vector<const Member*> by_rank;
   for (const std::size_t index : assign_group_ranks(candidates)) {
@@ -178,6 +179,7 @@ void Rendezvous::complete_round() {
   awaited_.clear();
   restart_cause_.reset();
   last_world_ = by_rank.size();
+  round_lease_ = setup_.lease;
   lost_.clear();
   deadline_.reset();
   torchrun_.reset_deadline();
@@ -272,6 +274,7 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   if (!complete() || draining() || outcome_) return;
   if (closed_) return end_run(false, who, what + "; the run is closed, so nobody can restart");
   restart_cause_ = {who, what};
+  if (cause == RestartCause::NodeLost) unseen_.fall_silent();
   awaited_.clear();
   std::vector<MemberId> ids;
   for (const auto& [order, id] : at(Place::Participant))
@@ -359,7 +362,7 @@ void Rendezvous::end_if_hopeless() {
                     (left == 0 ? "none" : std::to_string(left)) + (left > 1 ? " are" : " is") +
                     " left to go on: --nnodes asks for at least " + std::to_string(run_->min_nodes);
   if (!lost_.empty()) {
-    const Lost& first = lost_.front();
+    const LostNode& first = lost_.front();
     return end_run(false, first.name,
                    "gone before its part was finished (rank " + std::to_string(first.rank) + ": " +
                        first.why + "); " + why);

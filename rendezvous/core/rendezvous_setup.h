@@ -30,6 +30,8 @@ struct RendezvousSetup {
   Duration closed_grace = std::chrono::milliseconds(500);
   /// The generation of every round is above this.
   std::int64_t generation_floor = 0;
+  /// Higher generations, or numbers of rounds, from nodes are ignored.
+  std::int64_t most_reported = kMaxReportedGeneration;
   /// Rounds up to this generation belonged to an earlier run of this name, which has ended. Nodes
   /// of such rounds cannot resume.
   std::int64_t ended_generation = 0;
@@ -43,6 +45,10 @@ struct RendezvousSetup {
   /// be up later than the host.
   Duration first_return = std::chrono::minutes(10);
 };
+
+/// Added to the lease, where a host waits for nodes that come back: for nodes whose last try to
+/// connect has just failed.
+inline constexpr Duration kReturnSlack = std::chrono::seconds(1);
 
 enum class ProposalVerdict {
   Accepted,  // The state is now the proposed one.

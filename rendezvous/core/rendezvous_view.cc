@@ -26,7 +26,7 @@ std::string_view to_string(NodeState state) {
 std::optional<int> Rendezvous::rank_of(const NodeName& name) const {
   if (const Member* member = named(name)) return member->last_rank;
   const auto lost = std::find_if(lost_.rbegin(), lost_.rend(),
-                                 [&](const Lost& node) { return node.name == name; });
+                                 [&](const LostNode& node) { return node.name == name; });
   return lost == lost_.rend() ? std::nullopt : std::optional(lost->rank);
 }
 
@@ -135,7 +135,7 @@ void Rendezvous::add_missing(RunView& view, Instant now) const {
   const auto add = [&](MissingNode node) {
     if (++view.missing_total <= kMaxViewedMissing) view.missing.push_back(std::move(node));
   };
-  for (const Lost& node : lost_)
+  for (const LostNode& node : lost_)
     if (!by_name_.contains(node.name))
       add({node.name, node.rank, false, node.why, std::max(Duration::zero(), now - node.at)});
   for (const Place where : {Place::Restarting, Place::Away, Place::Waiting, Place::Resuming})

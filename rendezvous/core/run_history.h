@@ -91,12 +91,16 @@ struct RunCounters {
 
 class RunHistory {
  public:
+  RunHistory() = default;
+  /// The first event gets the number `first`, at least 1.
+  explicit RunHistory(std::uint64_t first) : first_(first), next_(first) {}
+
   /// Records an event and counts it; gives the event its number. `now` never goes backwards.
   void add(RunEvent event, Instant now, RunCounters& counters);
 
   const std::deque<RunEvent>& events() const { return events_; }
   std::optional<std::uint64_t> last_number() const {
-    return next_ == 1 ? std::nullopt : std::optional(next_ - 1);
+    return next_ == first_ ? std::nullopt : std::optional(next_ - 1);
   }
   /// The first failed worker, lost node or failed end since the run began.
   const std::optional<RunEvent>& first_failure() const { return first_failure_; }
@@ -109,6 +113,7 @@ class RunHistory {
   std::deque<RunEvent> events_;
   std::optional<RunEvent> first_failure_;
   std::optional<Instant> restarts_since_;
+  std::uint64_t first_ = 1;
   std::uint64_t next_ = 1;
 };
 

@@ -67,6 +67,9 @@ struct RunRecord {
   /// The generation of the newest round if no failure of it has cost a restart, otherwise 0. Empty:
   /// an older muster has written the record.
   std::optional<std::int64_t> uncounted_generation;
+  /// The longest lease by which nodes of the newest round may wait before they stop their workers.
+  /// Zero: an older muster has written the record.
+  Duration lease{};
   std::optional<RecordedFailure> first_failure;  // Set by RunService, not by the rendezvous.
   bool operator==(const RunRecord&) const = default;
 };

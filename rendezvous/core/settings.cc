@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -86,6 +87,15 @@ std::string set_attempts(RendezvousSettings& settings, std::string_view key,
   settings.keep_alive_max_attempt = static_cast<int>(*number);
   return {};
 }
+std::string set_cas_backoff(RendezvousSettings& settings, std::string_view key,
+                            const std::string& value) {
+  const auto number = parse_python_float(value);
+  if (!number || !std::isfinite(*number) || *number < 0)
+    return error(key, value, "a finite number of seconds, 0 or more");
+  settings.cas_backoff = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(*number, static_cast<double>(kMaxSeconds))));
+  return {};
+}
 std::string set_is_host(RendezvousSettings& settings, std::string_view key,
                         const std::string& value) {
   settings.is_host = python_bool(value);
@@ -122,6 +132,7 @@ std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
 }
 
 constexpr std::array kKeys{
+    Key{"cas_backoff_max_seconds", set_cas_backoff},
     Key{"close_timeout", set_seconds<&RendezvousSettings::close_timeout>},
     Key{"heartbeat_timeout", set_heartbeat_timeout},
     Key{"host_absent", set_host_absent},
@@ -185,6 +196,12 @@ std::string describe_difference(const RunSettings& here, const RunSettings& ther
   compare("last_call_timeout", whole_seconds(here.last_call_timeout),
           whole_seconds(there.last_call_timeout));
   return text;
+}
+
+NamedLimit reach_limit(const RendezvousSettings& settings) {
+  if (settings.run.join_timeout < settings.read_timeout)
+    return {settings.run.join_timeout, "join_timeout"};
+  return {settings.read_timeout, "read_timeout"};
 }
 
 boost::system::result<RendezvousSettings, SettingsError> make_settings(

@@ -1,6 +1,6 @@
 // The settings of a rendezvous: --nnodes and --rdzv-conf, validated once.
 //
-// Keys, defaults and checks are torchrun 2.13's; keys that only muster has are marked. Unknown keys
+// Keys, defaults and checks are torchrun 2.15's; keys that only muster has are marked. Unknown keys
 // are an error here (torchrun ignores them).
 #pragma once
 
@@ -46,6 +46,9 @@ struct RendezvousSettings {
   std::optional<Duration> heartbeat_timeout;
   Duration keep_alive_interval = std::chrono::seconds(5);
   int keep_alive_max_attempt = 3;
+  /// The longest pause after a compare-and-set that another node's write has beaten. Zero: muster's
+  /// own pauses.
+  Duration cas_backoff{};
   Duration read_timeout = std::chrono::seconds(60);
   std::optional<bool> is_host;  // Empty: the node finds out itself.
   enum class StoreType { Tcp, File };
@@ -62,6 +65,15 @@ struct RendezvousSettings {
   /// How long a torchrun node may be silent before it counts as dead, as in torchrun.
   Duration dead_after() const { return keep_alive_interval * keep_alive_max_attempt; }
 };
+
+/// A time limit, and the key of --rdzv-conf that sets it.
+struct NamedLimit {
+  Duration time{};
+  std::string_view key;
+};
+/// How long a node that joins tries to reach the rendezvous. join_timeout bounds the whole join, so
+/// a join_timeout below read_timeout counts.
+NamedLimit reach_limit(const RendezvousSettings& settings);
 
 struct SettingsRequest {
   std::string run_id;

@@ -76,10 +76,23 @@ bool StoreTable::has(std::string_view key) const {
   return stored(key) != nullptr;
 }
 
+std::string_view StoreTable::value_of(std::string_view key) const {
+  const SharedBytes* const value = stored(key);
+  return value == nullptr ? std::string_view() : value->view();
+}
+
 void StoreTable::delete_below(std::string_view prefix,
                               const std::function<bool(std::string_view)>& wanted) {
   for (auto at = map_.lower_bound(prefix); at != map_.end() && at->first.starts_with(prefix);)
     at = at->second.value && wanted(at->first) ? delete_value(at) : std::next(at);
+}
+
+Keys StoreTable::keys_below(std::string_view prefix,
+                            const std::function<bool(std::string_view)>& wanted) const {
+  Keys keys;
+  for (auto at = map_.lower_bound(prefix); at != map_.end() && at->first.starts_with(prefix); ++at)
+    if (at->second.value && wanted(at->first)) keys.each.push_back(at->first);
+  return keys;
 }
 
 Reply StoreTable::apply(ConnectionId from, const Request& request) {

@@ -45,8 +45,13 @@ class StoreTable {
   void clear();
 
   bool has(std::string_view key) const;
+  /// The value of the key, until the next request. Empty if there is none.
+  std::string_view value_of(std::string_view key) const;
   /// Deletes the keys that begin with `prefix` and that `wanted` accepts, as DELETE_KEY would.
   void delete_below(std::string_view prefix, const std::function<bool(std::string_view)>& wanted);
+  /// The keys that begin with `prefix` and that `wanted` accepts, as LIST_KEYS lists them.
+  Keys keys_below(std::string_view prefix,
+                  const std::function<bool(std::string_view)>& wanted) const;
   std::size_t num_keys() const { return values_; }
   /// Memory of names, queues and waits, and of all blocks of bytes in account().
   std::size_t bytes() const { return bytes_ + account_.blocks; }

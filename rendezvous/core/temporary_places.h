@@ -1,5 +1,5 @@
 // Where temporary files go: the order of Python's tempfile, which torchrun uses. Python also tries
-// /usr/tmp and the working directory; muster does not.
+// the working directory, after these: see agent/io/temporary_folder.h.
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ std::vector<std::string> temporary_places(const Variable& variable) {
     if (std::string place(variable(name)); !place.empty()) places.push_back(std::move(place));
   places.emplace_back("/tmp");
   places.emplace_back("/var/tmp");
+  places.emplace_back("/usr/tmp");
   return places;
 }
 

@@ -17,7 +17,7 @@ namespace muster {
 class UnseenWorkers {
  public:
   /// The longest time for which the next round waits for a sign of one member.
-  static constexpr Duration kWaitMost = std::chrono::minutes(5);
+  static constexpr Duration kMaxWait = std::chrono::minutes(5);
 
   /// The workers of a round of muster nodes may start. A round of one node does not count: that
   /// node has no other node to ask, so it is fenced at once (or the job has one node:
@@ -26,6 +26,7 @@ class UnseenWorkers {
     round_ = round;
     generation_ = generation;
     may_run_ = world > 1;
+    fell_silent_ = false;
     wait_until_.reset();
   }
   /// One member of the round has stopped its workers, or its process has ended, or the next round
@@ -33,8 +34,12 @@ class UnseenWorkers {
   void clear() { may_run_ = false; }
   /// The host gathers nodes for the next round.
   void end_round(Instant now) {
-    if (may_run_) wait_until_ = later(now, kWaitMost);
+    if (may_run_) wait_until_ = later(now, kMaxWait);
   }
+  /// The host ends the round for a member that it does not hear, and may lose the others, too. If
+  /// all come back with their workers at work, the round can go on.
+  void fall_silent() { fell_silent_ = may_run_; }
+  bool fell_silent() const { return may_run_ && fell_silent_; }
   /// Whether the next round must not begin yet.
   bool may_run(Instant now) const { return may_run_ && wait_until_ && now < *wait_until_; }
   std::optional<Instant> wait_until() const { return may_run_ ? wait_until_ : std::nullopt; }
@@ -45,6 +50,7 @@ class UnseenWorkers {
   std::int64_t round_ = -1;
   std::int64_t generation_ = 0;
   bool may_run_ = false;
+  bool fell_silent_ = false;
   std::optional<Instant> wait_until_;
 };
 

@@ -73,7 +73,7 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
           "--state has a password in it, which every user of this machine can read there: write "
           "etcd://USER@HOST:2379/PREFIX, and give the password by --state-password-file or "
           "ETCDCTL_PASSWORD"};
-    if (address.login.user.empty() || address.login.user.size() > kMostEtcdUserBytes ||
+    if (address.login.user.empty() || address.login.user.size() > kMaxEtcdUserBytes ||
         !std::all_of(address.login.user.begin(), address.login.user.end(), is_name_character))
       return EtcdAddressError{
           "--state: before the '@' stands a user of etcd, of letters, digits and '-', '.', '_'; "
@@ -83,9 +83,9 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
   while (address.prefix.ends_with('/'))
     address.prefix.pop_back();
   if (address.prefix.empty()) address.prefix = kDefaultPrefix;
-  if (address.prefix.size() > kMostEtcdPrefixBytes)
+  if (address.prefix.size() > kMaxEtcdPrefixBytes)
     return wrong(
-        text, "has a prefix of more than " + std::to_string(kMostEtcdPrefixBytes) + " characters");
+        text, "has a prefix of more than " + std::to_string(kMaxEtcdPrefixBytes) + " characters");
   for (const char c : address.prefix)
     if (c != '/' && !is_name_character(c))
       return wrong(text, "has a prefix with more than letters, digits and '-', '.', '_', '/'");
@@ -99,8 +99,8 @@ boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::str
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
-  if (address.members.size() > kMostEtcdMembers)
-    return wrong(text, "names more than " + std::to_string(kMostEtcdMembers) + " members");
+  if (address.members.size() > kMaxEtcdMembers)
+    return wrong(text, "names more than " + std::to_string(kMaxEtcdMembers) + " members");
   return address;
 }
 

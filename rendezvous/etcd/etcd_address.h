@@ -28,8 +28,8 @@ struct EtcdAddressError {
   std::string reason;  // For the user: the problem, and what to write.
 };
 
-inline constexpr std::size_t kMostEtcdMembers = 16;
-inline constexpr std::size_t kMostEtcdPrefixBytes = 256;
+inline constexpr std::size_t kMaxEtcdMembers = 16;
+inline constexpr std::size_t kMaxEtcdPrefixBytes = 256;
 
 boost::system::result<EtcdAddress, EtcdAddressError> parse_etcd_address(std::string_view text);
 /// "host:port", with an IPv6 address in brackets.

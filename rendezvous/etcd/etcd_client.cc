@@ -2,19 +2,27 @@
 
 #include <netinet/tcp.h>
 
+#include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/system/errc.hpp>
 
 #include "rendezvous/core/check.h"
+#include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/tls_socket.h"
+#include "rendezvous/net/token_file.h"
 #include "rendezvous/wire/etcd_json.h"
 #include "rendezvous/wire/printable_text.h"
 
@@ -28,6 +36,10 @@ using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
 
+// A name server that is away costs a second or two before the next one is asked.
+constexpr Duration kNameLeast = std::chrono::seconds(2);
+constexpr Duration kMaxReadFiles = std::chrono::milliseconds(500);
+
 /// Whether every other member would give the same error.
 bool is_same_elsewhere(const EtcdError& error) {
   return error.refused || error.too_long;
@@ -35,7 +47,7 @@ bool is_same_elsewhere(const EtcdError& error) {
 
 /// Turns on TCP keep-alive: a machine that vanishes does not close its connection, and a watch may
 /// be silent for long. Also turns off Nagle's algorithm.
-void find_dead_peers(tcp::socket& socket) {
+void enable_keep_alive(tcp::socket& socket) {
   const int socket_fd = socket.native_handle();
   const int on = 1;
   const int idle_s = 2;
@@ -67,7 +79,7 @@ EtcdRequest request_of(const EtcdMember& member, const std::string& token, const
 struct EtcdChannel::Wire {
   explicit Wire(const asio::any_io_executor& executor) : stream(executor) {}
   beast::tcp_stream stream;
-  beast::flat_buffer buffer{kMostEtcdReplyBytes};
+  beast::flat_buffer buffer{kMaxEtcdReplyBytes};
   std::shared_ptr<TlsStatus> tls;  // Null: plain HTTP.
   bool has_answered = false;
 };
@@ -75,6 +87,9 @@ struct EtcdChannel::Wire {
 EtcdChannel::EtcdChannel(asio::any_io_executor executor, EtcdPeersPtr peers)
     : executor_(std::move(executor)), peers_(std::move(peers)) {
   MUSTER_CHECK(!peers_->members.empty());
+  // When a member fails, the name of the next one must be known.
+  for (const EtcdMember& each : peers_->members)
+    begin_look_up(executor_, each.host);
 }
 
 EtcdChannel::~EtcdChannel() = default;
@@ -92,7 +107,7 @@ EtcdError EtcdChannel::broken(const error_code& ec) const {
   }
   if (ec == beast::http::error::body_limit || ec == beast::http::error::buffer_overflow) {
     EtcdError error =
-        failed("its answer is longer than " + std::to_string(kMostEtcdReplyBytes) + " bytes");
+        failed("its answer is longer than " + std::to_string(kMaxEtcdReplyBytes) + " bytes");
     error.too_long = true;
     return error;
   }
@@ -109,11 +124,14 @@ void EtcdChannel::next_member() {
   current_ = (current_ + 1) % peers_->members.size();
 }
 
+/// The look-up has a time of its own.
 asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
-  const Instant deadline = now() + limit;
   std::string host = member().host;
-  const NameLookup found = co_await look_up(std::move(host), limit);
+  const NameLookup found = co_await look_up(std::move(host), std::max(limit, kNameLeast));
   if (found.error) co_return failed(found.error.message());
+  co_await renew_tls();
+  connecting_since_ = now();
+  const Instant deadline = connecting_since_ + limit;
   beast::error_code ec = asio::error::host_not_found;
   for (std::size_t i = 0; i < found.addresses.size(); ++i) {
     beast::error_code not_numeric;
@@ -125,7 +143,7 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
     const tcp::endpoint endpoint(address, member().port);
     std::tie(ec) = co_await wire->stream.async_connect(endpoint, kNoThrow);
     if (ec) continue;
-    find_dead_peers(wire->stream.socket());
+    enable_keep_alive(wire->stream.socket());
     const auto own = wire->stream.socket().local_endpoint(ec).address();
     if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
     if (peers_->tls) {
@@ -143,16 +161,17 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
 asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string& path,
                                                                const std::string& body,
                                                                Duration limit) {
-  const Instant deadline = now() + limit;
+  const Instant looked_up = now();
   if (!wire_)
     if (const auto connected = co_await connect(limit); !connected) co_return connected.error();
+  const Instant deadline = std::max(looked_up, connecting_since_) + limit;
   const EtcdRequest request = request_of(member(), peers_->token, path, body);
   beast::tcp_stream& stream = wire_->stream;
   stream.expires_at(to_steady(deadline));
   auto [write_error, sent] = co_await beast::http::async_write(stream, request, kNoThrow);
   if (write_error) co_return broken(write_error);
   beast::http::response_parser<beast::http::string_body> parser;
-  parser.body_limit(kMostEtcdReplyBytes);
+  parser.body_limit(kMaxEtcdReplyBytes);
   auto [read_error, got] =
       co_await beast::http::async_read(stream, wire_->buffer, parser, kNoThrow);
   if (read_error) co_return broken(read_error);
@@ -169,9 +188,37 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   co_return error;
 }
 
+/// Reads the password again: the file may have been renewed. A file that cannot be read changes
+/// nothing.
+/// Files that are missing, incomplete or wrong change nothing. Storage that hangs holds one thread,
+/// not one for each connection.
+asio::awaitable<void> EtcdChannel::renew_tls() {
+  const auto files = peers_->tls_files;
+  if (!peers_->tls || !files || files->reading.exchange(true)) co_return;
+  const auto context = std::make_shared<SharedTlsContext>();
+  std::function<void()> work = [files, context] {
+    if (auto read = make_tls_context(TlsSide::Client, files->files)) *context = *std::move(read);
+    files->reading = false;
+  };
+  const error_code ec = co_await run_in_time(std::move(work), kMaxReadFiles);
+  if (ec && ec != boost::system::errc::timed_out) files->reading = false;  // There was no thread.
+  if (!ec && *context) peers_->tls->renew(*context);
+}
+
+asio::awaitable<void> EtcdChannel::renew_password(Duration limit) {
+  if (peers_->login.password_file.empty()) co_return;
+  const auto password = std::make_shared<std::string>();
+  std::function<void()> work = [password, file = peers_->login.password_file] {
+    if (auto read = read_secret_line(file, kMaxEtcdPasswordBytes)) *password = *std::move(read);
+  };
+  const auto ec = co_await run_in_time(std::move(work), limit);
+  if (!ec && !password->empty()) peers_->login.password = *password;
+}
+
 /// Gets a token for the user. etcd accepts the password only for this request, and the token is
 /// valid for some minutes.
 asio::awaitable<EtcdResult<void>> EtcdChannel::authenticate(Duration limit) {
+  co_await renew_password(limit);
   const std::string path = "/v3/auth/authenticate";
   const std::string body = encode_authenticate(peers_->login.user, peers_->login.password);
   const auto answer = co_await exchange(path, body, limit);
@@ -272,7 +319,7 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
       if (news->has_events || !news->cancelled.empty()) co_return true;
       text.erase(0, end + 1);
     }
-    if (text.size() > kMostEtcdWatchLine) co_return failed("a message of a watch is too long");
+    if (text.size() > kMaxEtcdWatchLine) co_return failed("a message of a watch is too long");
     if (parser.is_done()) co_return failed("it has ended the watch");
   }
 }

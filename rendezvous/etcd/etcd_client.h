@@ -5,9 +5,11 @@
 // rendezvous/wire/etcd_json.h encodes and decodes the texts.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -17,6 +19,7 @@
 
 #include "rendezvous/core/time.h"
 #include "rendezvous/etcd/etcd_address.h"
+#include "rendezvous/tls/tls_context.h"
 #include "rendezvous/tls/tls_pump.h"
 
 namespace muster {
@@ -29,7 +32,7 @@ struct EtcdError {
   bool refused = false;        // The member has refused the request: the others would do the same.
   bool tls_refused = false;    // The TLS handshake failed: one side does not accept the other.
   bool token_refused = false;  // The member does not know the token, or it has expired.
-  bool too_long = false;       // The answer is longer than kMostEtcdReplyBytes.
+  bool too_long = false;       // The answer is longer than kMaxEtcdReplyBytes.
 };
 template <typename T>
 using EtcdResult = boost::system::result<T, EtcdError>;
@@ -43,14 +46,23 @@ struct EtcdOwnAddress {
 
 // Twice what the largest record needs. A longer page of records is read in parts: decoding it takes
 // time in which nothing else runs on the thread, not even the renewal of the lease.
-inline constexpr std::size_t kMostEtcdReplyBytes = 4 << 20;
-inline constexpr std::size_t kMostEtcdWatchLine = 1 << 20;
+inline constexpr std::size_t kMaxEtcdReplyBytes = 4 << 20;
+inline constexpr std::size_t kMaxEtcdWatchLine = 1 << 20;
+
+/// The files of `tls`, to read them again. May be shared with a thread that reads them.
+struct EtcdTlsFiles {
+  explicit EtcdTlsFiles(TlsFiles given) : files(std::move(given)) {}
+  const TlsFiles files;
+  std::atomic<bool> reading = false;
+};
 
 /// The data that all channels of one thread share, such as the token that etcd gave the user.
 struct EtcdPeers {
   std::vector<EtcdMember> members;
   EtcdLogin login;
-  SharedTls tls = {};      // Null: plain HTTP.
+  SharedTls tls = {};  // Null: plain HTTP.
+  /// Read again for each new connection. Null: only others renew `tls`.
+  std::shared_ptr<EtcdTlsFiles> tls_files = {};
   std::string token = {};  // Empty: there is none yet, or none is needed.
 };
 using EtcdPeersPtr = std::shared_ptr<EtcdPeers>;
@@ -88,6 +100,8 @@ class EtcdChannel {
   boost::asio::awaitable<EtcdResult<std::string>> exchange_with_token(const std::string& path,
                                                                       const std::string& body,
                                                                       Duration limit);
+  boost::asio::awaitable<void> renew_password(Duration limit);
+  boost::asio::awaitable<void> renew_tls();
   boost::asio::awaitable<EtcdResult<void>> authenticate(Duration limit);
   EtcdError failed(const std::string& why) const;
   /// The error for a connection that has failed with `ec`, with the cause from TLS if there is one.
@@ -99,6 +113,7 @@ class EtcdChannel {
   std::size_t current_ = 0;
   EtcdOwnAddress own_address_;
   std::unique_ptr<Wire> wire_;  // Null: not connected.
+  Instant connecting_since_{};  // When the latest look-up had ended.
 };
 
 }  // namespace muster

@@ -18,9 +18,9 @@ namespace {
 constexpr Duration kAskAgainAfter = std::chrono::milliseconds(200);
 // A watch is restarted after this time, at another member if this one does not answer: a member
 // that hangs keeps its connections open and sends no events.
-constexpr Duration kWatchMost = std::chrono::seconds(10);
+constexpr Duration kMaxWatch = std::chrono::seconds(10);
 constexpr Duration kReportTroubleAgainAfter = std::chrono::seconds(5);
-constexpr Duration kMemberMost = std::chrono::seconds(1);
+constexpr Duration kMaxMember = std::chrono::seconds(1);
 
 /// CLOCK_BOOTTIME. Unlike CLOCK_MONOTONIC it includes the time while the machine is suspended.
 std::int64_t boot_time_ns() {
@@ -93,7 +93,7 @@ asio::awaitable<void> EtcdElection::pause(asio::steady_timer& timer) {
 
 asio::awaitable<EtcdResult<EtcdRange>> EtcdElection::read_key(EtcdChannel& channel) {
   std::string request = encode_range(options_.key, {}, 1);
-  const auto answer = co_await channel.ask("/v3/kv/range", std::move(request), kMemberMost);
+  const auto answer = co_await channel.ask("/v3/kv/range", std::move(request), kMaxMember);
   if (!answer) co_return answer.error();
   auto range = decode_range(*answer);
   if (!range) co_return EtcdError(range.error().reason, false);
@@ -121,7 +121,7 @@ asio::awaitable<void> EtcdElection::campaign() {
     const std::int64_t next = key->revision + 1;
     std::string watch = handlers_.on_leader ? encode_watch(options_.key, next)
                                             : encode_watch_deletion(options_.key, next);
-    const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
+    const auto news = co_await watch_channel_.watch(std::move(watch), kMaxMember, kMaxWatch);
     if (!news) co_await pause(campaign_timer_);
   }
 }
@@ -129,7 +129,7 @@ asio::awaitable<void> EtcdElection::campaign() {
 asio::awaitable<bool> EtcdElection::take_key() {
   const std::int64_t asked_at = boot_time_ns();
   std::string grant = encode_lease_grant(options_.lease_seconds);
-  auto answer = co_await channel_.ask("/v3/lease/grant", std::move(grant), kMemberMost);
+  auto answer = co_await channel_.ask("/v3/lease/grant", std::move(grant), kMaxMember);
   if (!answer) {
     report_trouble("etcd grants no lease: " + answer.error().text);
     co_return false;
@@ -143,7 +143,7 @@ asio::awaitable<bool> EtcdElection::take_key() {
   guard_ = {options_.key, 0};
   std::vector<EtcdChange> make = {
       {.key = options_.key, .value = options_.name, .lease = lease_.id}};
-  answer = co_await channel_.ask("/v3/kv/txn", encode_txn(guard_, make), kMemberMost);
+  answer = co_await channel_.ask("/v3/kv/txn", encode_txn(guard_, make), kMaxMember);
   const auto made = answer ? decode_txn(*answer) : EtcdJsonError{answer.error().text};
   if (!made || !made->succeeded) {
     if (!made) report_trouble("etcd does not take the leader's key: " + made.error().reason);
@@ -211,7 +211,7 @@ asio::awaitable<void> EtcdElection::watch_own_key() {
   EtcdChannel reader(loop_.get_executor(), options_.peers);
   while (!lost_) {
     std::string watch = encode_watch_deletion(options_.key, from);
-    const auto news = co_await watch_channel_.watch(std::move(watch), kMemberMost, kWatchMost);
+    const auto news = co_await watch_channel_.watch(std::move(watch), kMaxMember, kMaxWatch);
     if (!news) co_await pause(timer);
     if (!news || !*news || lost_) continue;
     const auto key = co_await read_key(reader);
@@ -233,7 +233,7 @@ asio::awaitable<void> EtcdElection::revoke_lease() {
   EtcdChannel channel(loop_.get_executor(), options_.peers);
   std::string body = encode_lease_id(std::exchange(lease_, {}).id);
   // If etcd does not get this request, the lease runs out.
-  (void)co_await channel.ask("/v3/lease/revoke", std::move(body), kMemberMost);
+  (void)co_await channel.ask("/v3/lease/revoke", std::move(body), kMaxMember);
 }
 
 }  // namespace muster

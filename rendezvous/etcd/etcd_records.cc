@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/whole_number.h"
 #include "rendezvous/wire/percent.h"
 #include "rendezvous/wire/printable_text.h"
@@ -83,6 +84,8 @@ boost::system::result<void, EtcdRecordError> EtcdRecords::read(const EtcdKeyValu
                                            ", and this muster knows up to " +
                                            std::to_string(kEtcdFormat) +
                                            "; a newer muster has written it");
+  } else if (key == id_key()) {
+    if (entry.value.size() <= kMaxStateIdBytes) read_.id = entry.value;
   } else if (key.starts_with(runs)) {
     auto run_id = unescaped(key.substr(runs.size()));
     if (!run_id) return unreadable_key(entry.key, "it names no run");
@@ -180,8 +183,8 @@ std::vector<std::vector<EtcdChange>> split_changes(const std::vector<EtcdChange>
   std::size_t bytes = 0;
   for (const EtcdChange& change : changes) {
     const std::size_t size = change.key.size() + change.value.size();
-    const bool full = pieces.empty() || pieces.back().size() == kMostChangesOfTxn ||
-                      bytes + size > kMostBytesOfTxn;
+    const bool full =
+        pieces.empty() || pieces.back().size() == kMaxChangesOfTxn || bytes + size > kMaxBytesOfTxn;
     if (full) {
       pieces.emplace_back();
       bytes = 0;

@@ -3,6 +3,7 @@
 //
 //   PREFIX/leader                   the leader; bound to its lease
 //   PREFIX/format                   the version of this layout
+//   PREFIX/id                       the id of this state; not for the runs that agents host
 //   PREFIX/run/RUN                  the run's record
 //   PREFIX/member/RUN/ADDR_PID_ID   the record of one of its nodes
 //   PREFIX/ended/NUMBER             one ended run of the history
@@ -30,8 +31,8 @@ namespace muster {
 
 inline constexpr std::uint64_t kEtcdFormat = 1;
 /// By default etcd accepts 128 changes and 1.5 MiB in one request.
-inline constexpr std::size_t kMostChangesOfTxn = 100;
-inline constexpr std::size_t kMostBytesOfTxn = 1'000'000;
+inline constexpr std::size_t kMaxChangesOfTxn = 100;
+inline constexpr std::size_t kMaxBytesOfTxn = 1'000'000;
 
 struct EtcdRecordError {
   std::string reason;  // A sentence for the user.
@@ -47,6 +48,7 @@ class EtcdRecords {
 
   std::string leader_key() const { return prefix_ + "/leader"; }
   std::string format_key() const { return prefix_ + "/format"; }
+  std::string id_key() const { return prefix_ + "/id"; }
   std::string journal_folder() const { return prefix_ + "/journal/"; }
   std::string journal_commit_key() const { return prefix_ + "/journal/commit"; }
   std::string journal_key(std::size_t number) const;

@@ -22,6 +22,7 @@
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/no_throw.h"
 #include "rendezvous/net/spawn_task.h"
+#include "rendezvous/net/system_random.h"
 #include "rendezvous/net/thread_without_signals.h"
 
 namespace muster {
@@ -30,12 +31,12 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Duration kWriteMost = std::chrono::seconds(2);
+constexpr Duration kMaxWrite = std::chrono::seconds(2);
 constexpr Duration kWriteAgainAfter = std::chrono::milliseconds(200);
 // Changes that wait for a write take memory: a leader whose writes fail for longer gives up the
 // lead.
-constexpr Duration kWriteFailsMost = std::chrono::seconds(10);
-constexpr Duration kCloseMost = std::chrono::seconds(2);
+constexpr Duration kMaxWriteFails = std::chrono::seconds(10);
+constexpr Duration kMaxClose = std::chrono::seconds(2);
 constexpr std::int64_t kKeysOfPage = 500;
 constexpr std::size_t kBytesOfTurn = 1 << 20;  // Takes some 0.1 s, even with a sanitizer.
 constexpr Duration kKeepRecordsAgainAfter = std::chrono::seconds(5);
@@ -49,7 +50,7 @@ class EtcdState final : public EtcdRunState {
         records_seconds_(options.records_seconds),
         ended_records_seconds_(options.ended_records_seconds),
         peers_(std::make_shared<EtcdPeers>(
-            EtcdPeers{options.etcd.members, options.etcd.login, options.tls})),
+            EtcdPeers{options.etcd.members, options.etcd.login, options.tls, options.tls_files})),
         records_(options.etcd.prefix, options.history),
         channel_(loop_.get_executor(), peers_),
         timer_(loop_),
@@ -178,7 +179,7 @@ asio::awaitable<EtcdResult<void>> EtcdState::txn(EtcdChannel& channel,
   for (EtcdChange& change : changes)
     if (change.kind == EtcdChange::Kind::Put && change.lease == 0) change.lease = records_lease_;
   std::string request = encode_txn(election_.guard(), changes);
-  const auto answer = co_await channel.ask("/v3/kv/txn", std::move(request), kWriteMost);
+  const auto answer = co_await channel.ask("/v3/kv/txn", std::move(request), kMaxWrite);
   if (!answer) co_return answer.error();
   const auto done = decode_txn(*answer);
   if (!done) co_return EtcdError(done.error().reason, false);
@@ -236,6 +237,11 @@ asio::awaitable<EtcdResult<void>> EtcdState::load_all() {
   }
   std::vector<EtcdChange> format = {
       {.key = records_.format_key(), .value = std::to_string(kEtcdFormat)}};
+  // The records of an agent have an end, and the nodes find its host through etcd.
+  if (loaded_.id.empty() && records_lease_ == 0) {
+    loaded_.id = random_id();
+    format.push_back({.key = records_.id_key(), .value = loaded_.id});
+  }
   const auto marked = co_await txn(std::move(format));
   if (!marked) co_return marked.error();
   // The records of an earlier host are bound to that host's lease: they are written again.
@@ -289,7 +295,7 @@ asio::awaitable<EtcdResult<EtcdRange>> EtcdState::read_page(const std::string& f
                                                             std::int64_t& most_keys) {
   for (;;) {
     std::string request = encode_range(from, end, most_keys);
-    const auto answer = co_await channel_.ask("/v3/kv/range", std::move(request), kWriteMost);
+    const auto answer = co_await channel_.ask("/v3/kv/range", std::move(request), kMaxWrite);
     if (!answer && answer.error().too_long && most_keys > 1) {
       most_keys /= 2;
       continue;
@@ -337,7 +343,7 @@ asio::awaitable<void> EtcdState::write() {
     auto done = co_await commit(list);
     while (!done && !election_.is_lost()) {
       report(done.error().text);
-      if (done.error().refused || now() - begun > kWriteFailsMost)
+      if (done.error().refused || now() - begun > kMaxWriteFails)
         co_return election_.lose("etcd does not take its writes: " + done.error().text);
       timer_.expires_after(kWriteAgainAfter);
       co_await timer_.async_wait(kNoThrow);
@@ -413,7 +419,7 @@ asio::awaitable<void> EtcdState::write_announcement(std::string value) {
 
 asio::awaitable<EtcdResult<std::int64_t>> EtcdState::grant(std::int64_t seconds) {
   std::string request = encode_lease_grant(seconds);
-  const auto answer = co_await channel_.ask("/v3/lease/grant", std::move(request), kWriteMost);
+  const auto answer = co_await channel_.ask("/v3/lease/grant", std::move(request), kMaxWrite);
   if (!answer) co_return answer.error();
   const auto lease = decode_lease_grant(*answer);
   if (!lease) co_return EtcdError(lease.error().reason, false);
@@ -436,7 +442,7 @@ asio::awaitable<void> EtcdState::keep_records() {
   while (!election_.is_lost()) {
     co_await timer.async_wait(kNoThrow);
     std::string body = encode_lease_id(records_lease_);
-    const auto answer = co_await channel.ask("/v3/lease/keepalive", std::move(body), kWriteMost);
+    const auto answer = co_await channel.ask("/v3/lease/keepalive", std::move(body), kMaxWrite);
     const auto lease = answer ? decode_lease_kept(*answer) : EtcdJsonError{answer.error().text};
     if (lease && lease->seconds <= 0)
       co_return election_.lose("what it has recorded has been removed from etcd");
@@ -455,7 +461,7 @@ asio::awaitable<void> EtcdState::let_records_end() {
   std::string before = encode_lease_id(std::exchange(records_lease_, *lease));
   const auto written = co_await write_again(*all);
   if (!written) co_return;
-  (void)co_await channel_.ask("/v3/lease/revoke", std::move(before), kWriteMost);
+  (void)co_await channel_.ask("/v3/lease/revoke", std::move(before), kMaxWrite);
 }
 
 void EtcdState::record_end(const StateChanges& changes) {
@@ -466,7 +472,7 @@ void EtcdState::record_end(const StateChanges& changes) {
 // --- the end -------------------------------------------------------------------------------------
 
 asio::awaitable<void> EtcdState::close_all(std::function<void()> closed) {
-  written_.expires_after(kCloseMost);
+  written_.expires_after(kMaxClose);
   if (writing_) co_await written_.async_wait(kNoThrow);
   if (ended_ && records_lease_ != 0 && !writing_ && !election_.is_lost())
     co_await let_records_end();

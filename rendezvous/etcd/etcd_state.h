@@ -19,8 +19,9 @@ namespace muster {
 
 struct EtcdStateOptions {
   EtcdAddress etcd;
-  SharedTls tls = {};  // Null: plain HTTP.
-  std::string name;    // The name of this process in the logs of the others.
+  SharedTls tls = {};                            // Null: plain HTTP.
+  std::shared_ptr<EtcdTlsFiles> tls_files = {};  // As in EtcdPeers.
+  std::string name;  // The name of this process in the logs of the others.
   std::int64_t lease_seconds = 3;
   std::size_t history = 1'000;
   /// For hosts that serve one run. etcd removes the records if no host has renewed them for

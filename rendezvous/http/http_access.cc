@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/wire/hex.h"
+#include "rendezvous/core/hex.h"
 
 namespace muster::http {
 namespace {

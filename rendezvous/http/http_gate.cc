@@ -49,6 +49,8 @@ std::optional<Reply> HttpGate::refusal_of_host(const Request& request) const {
   if (!shared_.loopback_only) return std::nullopt;
   const std::string host(request[beast::http::field::host]);
   if (names_loopback(host)) return std::nullopt;
+  // A probe by HTTP/1.0, which has no such field. A browser always sends it.
+  if (host.empty() && request.version() < 11) return std::nullopt;
   return error_reply({421, "misdirected_request",
                       "this server is for its own machine: ask for localhost or 127.0.0.1, also "
                       "through ssh -L"});

@@ -86,7 +86,7 @@ class Session {
   asio::awaitable<void> run();
 
  private:
-  asio::awaitable<bool> serve_one();
+  asio::awaitable<bool> serve_one(bool is_last);
   asio::awaitable<Reply> answer(const Route& route);
   asio::awaitable<Reply> ask(RankQuestion question);
   asio::awaitable<Reply> act(Action action);
@@ -137,14 +137,14 @@ void set_security(beast::http::fields& fields) {
 
 asio::awaitable<void> Session::run() {
   for (std::size_t i = 0; i < kMaxRequestsPerConnection; ++i) {
-    const bool more = co_await serve_one();
+    const bool more = co_await serve_one(i + 1 == kMaxRequestsPerConnection);
     if (!more) break;
   }
   beast::error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
-asio::awaitable<bool> Session::serve_one() {
+asio::awaitable<bool> Session::serve_one(bool is_last) {
   beast::http::request_parser<beast::http::string_body> parser;
   parser.header_limit(kMaxHeaderBytes);
   parser.body_limit(kMaxBodyBytes);
@@ -166,7 +166,7 @@ asio::awaitable<bool> Session::serve_one() {
   const auto route = find_route({method, target});
   std::optional<Reply> refusal = gate_.refusal_of(route ? &*route : nullptr, request);
   if (!refusal && !route) refusal = error_reply(route.error());
-  const bool keep = request.keep_alive() && request.body().empty();
+  const bool keep = request.keep_alive() && request.body().empty() && !is_last;
   if (!route && route.error().status == 405) allow_ = route.error().allow;
   if (refusal) co_return co_await send(std::move(*refusal), request, keep);
   if (const auto* action = std::get_if<Action>(&*route)) {
@@ -343,6 +343,8 @@ std::string message(std::string_view event, const std::string& data, std::uint64
 // The events after `seen`, and the whole run if anything in it has changed.
 std::string messages_of(const RunView& view, std::string& digest, std::uint64_t& seen) {
   std::string text;
+  // After a restart with an earlier clock the numbers are lower. An older musterd began with 1.
+  if (seen > view.summary.last_event.value_or(0)) seen = 0;
   for (const RunEvent& event : view.events) {
     if (event.number <= seen) continue;
     text += message("event", event_json(event, view), event.number);

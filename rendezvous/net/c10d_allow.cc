@@ -72,6 +72,12 @@ bool C10dDoor::admits_to_run(const ip::address& address, std::string_view run) c
   return known != members_.end() && known->second.contains(run);
 }
 
+std::string_view C10dDoor::only_run_at(const ip::address& address) const {
+  const auto known = members_.find(address);
+  if (known == members_.end() || known->second.size() != 1) return {};
+  return known->second.begin()->first;
+}
+
 void C10dDoor::left(const ip::address& address, const std::string& run) {
   const auto known = members_.find(address);
   if (known == members_.end()) return;

@@ -45,6 +45,9 @@ class C10dDoor {
   /// Whether clients at the address may use the keys of this run. A member may use the keys of its
   /// own runs.
   bool admits_to_run(const boost::asio::ip::address& address, std::string_view run) const;
+  /// The run of all nodes that are connected from this address; empty if there are none, or if they
+  /// belong to several runs.
+  std::string_view only_run_at(const boost::asio::ip::address& address) const;
   /// The rule as it was given, for the log.
   std::string rule() const { return allow_ ? allow_->text : "any"; }
 

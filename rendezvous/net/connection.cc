@@ -273,6 +273,7 @@ void Connection::serve_one(const Request& request) {
   if (shared_.runs && !fits_in_run(request)) return;
   if (shared_.runs && about_runs(request)) return serve_state(request);
   if (shared_.runs && refuse_plant(request)) return;
+  if (request.query == Query::ListKeys && shared_.runs_apart) return list_keys_of_run();
   if (request.query == Query::ListKeys) {
     if (!may_build(shared_.table.list_bytes())) return;
     out().reserve_text(sizeof(std::uint64_t) + shared_.table.list_bytes());

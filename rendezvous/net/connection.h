@@ -179,9 +179,10 @@ class Connection {
   std::string peer() const { return to_text(peer_); }
   boost::asio::ip::address peer_address() const { return unmapped(peer_.address()); }
   /// The server's own address, as the peer reaches it. Unspecified if the kernel does not know it.
-  boost::asio::ip::address local_address() const;
+  boost::asio::ip::address local_address() const { return unmapped(local_endpoint().address()); }
 
  private:
+  boost::asio::ip::tcp::endpoint local_endpoint() const;
   void read_into_buffer();
   void feed(std::string_view bytes);
   std::size_t serve(std::string_view bytes, ByteBuffer* buffer);
@@ -219,6 +220,7 @@ class Connection {
   std::string refusal_of_certificate(std::string_view json) const;
   void become_member(std::string_view hello);
   bool stays_in_run(const Request& request);
+  void list_keys_of_run();
   bool enter_run(std::string_view run);
   bool fits_in_run(const Request& request);
   void abandon_store() { shared_.abandon(id_, waits_for_run_); }
@@ -235,8 +237,8 @@ class Connection {
   ConnectionShared& shared_;
   OwnedFd fd_;
   Transport transport_ = Transport::Unknown;
-  std::shared_ptr<TlsStatus> tls_;  // Null until the connection uses TLS.
-  boost::asio::ip::address local_;  // With TLS: the server's address of the TCP connection.
+  std::shared_ptr<TlsStatus> tls_;        // Null until the connection uses TLS.
+  boost::asio::ip::tcp::endpoint local_;  // With TLS: the server's address of the TCP connection.
   ConnectionId id_;
   boost::asio::ip::tcp::endpoint peer_;
   RequestDecoder decoder_;

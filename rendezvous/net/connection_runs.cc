@@ -13,6 +13,7 @@
 #include "rendezvous/net/connection.h"
 #include "rendezvous/service/run_keys.h"
 #include "rendezvous/wire/printable_text.h"
+#include "rendezvous/wire/state_codec.h"
 
 namespace muster {
 
@@ -118,15 +119,23 @@ void Connection::serve_state(const Request& request) {
 void Connection::compare_set_state(const Request& request) {
   shared_.slice_work -=
       kStateByteWork * static_cast<std::int64_t>(request.expected.size() + request.value.size());
+  // "No state yet" may also be left from a client that has used the key for other values.
+  const bool stored =
+      shared_.table.has(request.key) && shared_.table.value_of(request.key) != kNoStateText;
   const CompareSetOutcome outcome =
       shared_.runs->compare_set(id_,
                                 {.key = request.key,
                                  .expected = request.expected,
                                  .desired = request.value,
-                                 .stored = shared_.table.has(request.key),
+                                 .stored = stored,
                                  .peer_address = peer_address().to_string()},
                                 time());
-  if (const auto* now = std::get_if<StateNow>(&outcome)) return send_reply(Value{now->text});
+  if (const auto* now = std::get_if<StateNow>(&outcome)) {
+    // The next request of this client may list the keys, before ShowState is applied.
+    if (!shared_.table.has(request.key))
+      apply({.query = Query::Set, .key = request.key, .value = kNoStateText});
+    return send_reply(Value{now->text});
+  }
   if (const auto* refused = std::get_if<StateRefused>(&outcome))
     return refuse(at_offset(refused->reason), "state refused");
   if (std::holds_alternative<HeldBack>(outcome)) {
@@ -148,7 +157,8 @@ void Connection::warn_of_other_use(const std::string& what) const {
 /// Closes the connection if the request would store, as an ordinary key, a text that torchrun nodes
 /// would unpickle.
 bool Connection::refuse_plant(const Request& request) {
-  auto refusal = refuse_planted_pickle(request);
+  const auto stored = [this](std::string_view key) { return shared_.table.value_of(key); };
+  auto refusal = refuse_planted_pickle(request, stored);
   if (refusal) refuse(at_offset(*refusal), "pickle under a state's key");
   return refusal.has_value();
 }
@@ -320,13 +330,31 @@ bool Connection::stays_in_run(const Request& request) {
     return run == run_scope_;
   };
   if (request.query == Query::ListKeys) {
-    refuse(at_offset("LIST_KEYS would name the keys of other runs"), "keys of another run");
+    // torch's debug server names no key before it lists them.
+    if (run_scope_.empty()) run_scope_ = shared_.c10d.only_run_at(peer_address());
+    if (!run_scope_.empty()) return true;
+    refuse(at_offset("LIST_KEYS of a client that has used no key of a run, from an address with "
+                     "nodes of no run or of several"),
+           "keys of another run");
     return false;
   }
   if (is_ours(request.key) && std::all_of(request.keys.begin(), request.keys.end(), is_ours))
     return true;
   refuse(at_offset("a key of another run than this client's"), "keys of another run");
   return false;
+}
+
+/// Answers LIST_KEYS with the keys of the client's run: its state, as GET answers it, and the keys
+/// of its rounds. Keys of no run are left out: they may be another job's.
+void Connection::list_keys_of_run() {
+  const Keys keys = shared_.table.keys_below(
+      run_scope_, [&](std::string_view key) { return run_of_key(key) == run_scope_; });
+  std::size_t bytes = sizeof(std::uint64_t);
+  for (const std::string_view key : keys.each)
+    bytes += sizeof(std::uint64_t) + key.size();
+  if (!may_build(bytes)) return;
+  out().reserve_text(bytes);
+  send_reply(keys);
 }
 
 void Connection::serve_run_message(std::string_view json) {
@@ -341,6 +369,8 @@ void Connection::serve_run_message(std::string_view json) {
   if (answer.reply) {
     if (auto* welcome = std::get_if<NativeWelcome>(&*answer.reply)) {
       welcome->proof = proof;
+      welcome->peer_end = end_text(peer_);
+      welcome->own_end = end_text(local_endpoint());
       become_member(json);
       if (!enter_run(member_of_)) {
         answer.close = too_many_connections(shared_.accounts.limits());
@@ -398,7 +428,7 @@ void Connection::push(std::string_view frame) {
 }
 
 OwnedFd Connection::release_socket() {
-  local_ = local_address();
+  local_ = local_endpoint();
   return std::exchange(fd_, OwnedFd());
 }
 
@@ -408,13 +438,13 @@ void Connection::become_secure(TlsConnection secure) {
   transport_ = Transport::Secure;
 }
 
-boost::asio::ip::address Connection::local_address() const {
-  if (!local_.is_unspecified()) return local_;
+boost::asio::ip::tcp::endpoint Connection::local_endpoint() const {
+  if (local_.port() != 0) return local_;
   boost::asio::ip::tcp::endpoint local;
   socklen_t size = static_cast<socklen_t>(local.capacity());
   if (::getsockname(fd_.get(), local.data(), &size) < 0) return {};
   local.resize(size);
-  return unmapped(local.address());
+  return local;
 }
 
 }  // namespace muster

@@ -33,14 +33,15 @@ boost::system::result<EtcdLogin, EtcdLoginError> load_etcd_login(const std::stri
     return EtcdLogin{};
   }
   if (!password_file.empty()) {
-    auto password = read_secret_line(password_file, kMostEtcdPasswordBytes);
+    auto password = read_secret_line(password_file, kMaxEtcdPasswordBytes);
     if (!password) return EtcdLoginError{std::string(file_option) + ": " + password.error().reason};
     login.password = *std::move(password);
+    login.password_file = password_file;
   }
   if (login.password.empty())
     return EtcdLoginError{"there is no password for etcd's user " + login.user + ": give " +
                           std::string(file_option) + ", or set ETCDCTL_PASSWORD"};
-  if (login.user.size() > kMostEtcdUserBytes || login.password.size() > kMostEtcdPasswordBytes)
+  if (login.user.size() > kMaxEtcdUserBytes || login.password.size() > kMaxEtcdPasswordBytes)
     return EtcdLoginError{"the user or the password for etcd is too long"};
   return login;
 }

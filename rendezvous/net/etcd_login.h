@@ -17,14 +17,15 @@ namespace muster {
 struct EtcdLogin {
   std::string user;  // Empty: no user is sent to etcd.
   std::string password;
+  std::string password_file = {};  // The file with the password, to read it again. Empty: none.
 };
 
 struct EtcdLoginError {
   std::string reason;  // The error, and what to do. Never contains the password.
 };
 
-inline constexpr std::size_t kMostEtcdUserBytes = 256;
-inline constexpr std::size_t kMostEtcdPasswordBytes = 4096;
+inline constexpr std::size_t kMaxEtcdUserBytes = 256;
+inline constexpr std::size_t kMaxEtcdPasswordBytes = 4096;
 
 /// `user` and `password_file` are the values of options, or empty. If they are empty, the variables
 /// ETCDCTL_USER (USER or USER:PASSWORD) and ETCDCTL_PASSWORD are used. `file_option` is the name of

@@ -18,19 +18,19 @@ class Linger {
   /// An event that comes later than this after the last one is not prompt.
   static constexpr Duration kPrompt = std::chrono::milliseconds(1);
   static constexpr int kTurnsFirst = 16;  // Prompt turns in a row before waiting is tried.
-  static constexpr int kTurnsMost = 4096;
+  static constexpr int kMaxTurns = 4096;
 
   /// A turn begins because there are events. Returns whether the turn should wait for more events
   /// after these.
   bool begin_turn(Instant now) {
-    prompt_turns_ = silent(now) ? 0 : std::min(prompt_turns_ + 1, kTurnsMost);
+    prompt_turns_ = silent(now) ? 0 : std::min(prompt_turns_ + 1, kMaxTurns);
     return prompt_turns_ >= wanted_;
   }
   void record_events(Instant now) { last_event_ = now; }
   bool silent(Instant now) const { return now - last_event_ >= kPrompt; }
   /// A turn that waited for events has ended at `now`.
   void end_waiting_turn(Instant now) {
-    wanted_ = silent(now) ? std::min(2 * wanted_, kTurnsMost) : kTurnsFirst;
+    wanted_ = silent(now) ? std::min(2 * wanted_, kMaxTurns) : kTurnsFirst;
     if (silent(now)) prompt_turns_ = 0;
   }
 

@@ -12,6 +12,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/core/limit_advice.h"
 
 namespace muster {
@@ -154,6 +155,12 @@ std::string to_text(const tcp::endpoint& endpoint) {
   const auto address = unmapped(endpoint.address());
   return fmt::format(fmt::runtime(address.is_v6() ? "[{}]:{}" : "{}:{}"), address.to_string(),
                      endpoint.port());
+}
+
+std::string end_text(const tcp::endpoint& endpoint) {
+  if (endpoint.port() == 0 || endpoint.address().is_unspecified()) return {};
+  const std::string address = without_scope(unmapped(endpoint.address()).to_string());
+  return address + ":" + std::to_string(endpoint.port());
 }
 
 Listeners listen_on(const std::vector<std::string>& addresses, std::uint16_t port) {

@@ -27,6 +27,9 @@ struct ListenError {
 /// Address and port as people write them: [::1]:80, 127.0.0.1:80. An IPv4 peer of an IPv6 socket
 /// is written as an IPv4 address.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
+/// The same for a comparison with what another machine sees: without the scope of a link-local
+/// address. Empty if the endpoint is unknown.
+std::string end_text(const boost::asio::ip::tcp::endpoint& endpoint);
 /// Turns an IPv4-mapped IPv6 address into the IPv4 address. Returns other addresses unchanged.
 boost::asio::ip::address unmapped(const boost::asio::ip::address& address);
 

@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -24,6 +27,76 @@ namespace muster {
 namespace {
 
 constexpr int kFirstFreeFd = 3;  // 0 to 2 are for standard streams only, even if they were closed.
+// The signals that end a wait for a terminal: the first one and, if it came too early, the next.
+constexpr long kTerminalWaitNs = 20'000'000;
+
+bool set_lock(int fd, int command, short type, flock& lock) {
+  lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = std::numeric_limits<off_t>::max() - ::getpid();  // No program locks this byte.
+  lock.l_len = 1;
+  return ::fcntl(fd, command, &lock) == 0;
+}
+
+/// Whether both descriptors are copies of one that was opened once: a lock of an open file is then
+/// no obstacle to the other descriptor. Changes neither the file nor its position.
+bool share_locks(int fd, int other_fd) {
+  flock lock{};
+  if (!set_lock(fd, F_OFD_SETLK, F_WRLCK, lock)) return false;
+  const bool is_free = set_lock(other_fd, F_OFD_GETLK, F_WRLCK, lock) && lock.l_type == F_UNLCK;
+  set_lock(fd, F_OFD_SETLK, F_UNLCK, lock);
+  return is_free;
+}
+
+/// A timer that sends SIGURG to this thread again and again. The signal does nothing but end a
+/// system call that waits. Its default action is to do nothing, too.
+class Interrupter {
+ public:
+  Interrupter() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};  // Without SA_RESTART.
+    ::sigaction(SIGURG, &action, nullptr);
+    sigset_t urgent;
+    ::sigemptyset(&urgent);
+    ::sigaddset(&urgent, SIGURG);
+    ::pthread_sigmask(SIG_UNBLOCK, &urgent, &before_);
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGURG;
+    event._sigev_un._tid = static_cast<int>(::syscall(SYS_gettid));
+    // By number: glibc before 2.34 has the functions in another library.
+    if (::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer_) != 0) timer_ = -1;
+    const itimerspec times{.it_interval = {0, kTerminalWaitNs}, .it_value = {0, kTerminalWaitNs}};
+    if (timer_ >= 0) ::syscall(SYS_timer_settime, timer_, 0, &times, nullptr);
+  }
+  ~Interrupter() {
+    if (timer_ >= 0) ::syscall(SYS_timer_delete, timer_);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Interrupter(const Interrupter&) = delete;
+  Interrupter& operator=(const Interrupter&) = delete;
+  Interrupter(Interrupter&&) = delete;
+  Interrupter& operator=(Interrupter&&) = delete;
+
+ private:
+  int timer_ = -1;
+  sigset_t before_{};
+};
+
+/// Writes to a terminal that cannot be opened without blocking: it belongs to another user (su,
+/// gosu). One that has room for a byte may lack room for more. -1 with EAGAIN if it has no room.
+ssize_t write_to_terminal(int fd, const char* data, std::size_t size) {
+  ssize_t n = 0;
+  int error = 0;
+  {
+    const Interrupter interrupter;
+    n = ::write(fd, data, size);
+    error = errno;
+  }
+  errno = error == EINTR ? EAGAIN : error;
+  return n;
+}
 
 }  // namespace
 
@@ -36,8 +109,12 @@ bool is_one_console(int fd, int other_fd) {
   // Two descriptors of one file share a position only if one is a copy of the other.
   const long same = ::syscall(SYS_kcmp, ::getpid(), ::getpid(), KCMP_FILE, fd, other_fd);
   if (same >= 0) return same == 0;
+  // Docker allows kcmp only with CAP_SYS_PTRACE.
+  constexpr int kQueryDuplicate = 1027;  // F_DUPFD_QUERY, Linux 6.10.
+  if (const int query = ::fcntl(fd, kQueryDuplicate, other_fd); query >= 0) return query == 1;
   const int flags = ::fcntl(fd, F_GETFL) & ::fcntl(other_fd, F_GETFL);
-  return (flags & O_APPEND) != 0;  // Without kcmp: if both append, the order is kept, too.
+  if ((flags & O_APPEND) != 0) return true;  // If both append, the order is kept, too.
+  return share_locks(fd, other_fd);
 }
 
 void LogConsole::log_warning(const std::string& text) {
@@ -68,7 +145,7 @@ void LogConsole::reopen(int fd) {
   kind_ = Kind::Stream;
   if (!again.is_open()) {
     again = OwnedFd(::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFreeFd));
-    kind_ = Kind::CarefulStream;
+    kind_ = ::isatty(fd) == 1 ? Kind::CarefulTerminal : Kind::CarefulStream;
   }
   fd_ = std::move(again);
 }
@@ -81,6 +158,10 @@ bool LogConsole::write_some(std::size_t end) {
   switch (kind_) {
     case Kind::Socket:
       n = ::send(fd_.get(), data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+      break;
+    case Kind::CarefulTerminal:
+      if (!wait_for_room(fd_.get(), 0)) return false;
+      n = write_to_terminal(fd_.get(), data, std::min<std::size_t>(size, PIPE_BUF));
       break;
     case Kind::CarefulStream:
       // A pipe with any room takes PIPE_BUF bytes at once.

@@ -16,7 +16,8 @@ bool is_one_console(int fd, int other_fd);
 /// A console that is written without blocking. The inherited descriptor is shared with the workers
 /// and with the process that started muster. So this class does not set O_NONBLOCK on it, which
 /// would change it for all of them. It opens pipes and terminals a second time through /proc. Where
-/// that is not allowed, it writes to them in portions that cannot block.
+/// that is not allowed, it writes to a pipe in portions that cannot block, and ends a write to a
+/// terminal that does.
 ///
 /// A console is open, failing, given up or closed. If a write returns ENOSPC, EDQUOT, EFBIG, EIO,
 /// ENOMEM or ENOBUFS, the console is failing: it keeps kMaxKeptBytes and tries again. A console
@@ -60,7 +61,7 @@ class LogConsole {
   bool fd_is_open() const { return fd_.is_open(); }
 
  private:
-  enum class Kind { File, Stream, CarefulStream, Socket };
+  enum class Kind { File, Stream, CarefulStream, CarefulTerminal, Socket };
   void reopen(int fd);
   bool write_some(std::size_t end);
   void on_error(int error);

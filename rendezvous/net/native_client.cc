@@ -85,7 +85,10 @@ struct NativeClient::State {
                       .addresses = given.addresses,
                       .port = given.port,
                       .timeout = given.connect_timeout,
-                      .reply_timeout = given.connect_timeout,
+                      .resolve_timeout = given.lookup_timeout,
+                      .answer_timeout = given.answer_timeout,
+                      .give_up_at = given.give_up_at,
+                      .reply_timeout = given.answer_timeout.value_or(given.connect_timeout),
                       .retry = false,
                       .reply_bytes = kMaxNativeBytes,
                       .tls = given.tls,
@@ -103,6 +106,7 @@ struct NativeClient::State {
   bool writing = false;
   std::function<void()> when_idle;
   bool closed = false;
+  bool silent = false;
 };
 
 NativeClient::NativeClient(const asio::any_io_executor& executor,
@@ -116,6 +120,7 @@ NativeClient::~NativeClient() {
 asio::awaitable<Result<HostKind>> NativeClient::connect() {
   const std::shared_ptr<State> state = state_;
   if (const error_code ec = co_await state->exchange.connect(); ec) {
+    state->silent = ec == StoreErrc::ConnectTimedOut && state->exchange.accepted();
     if (state->options.tls) co_return classify_failure(*state, ec);
     co_return ec;
   }
@@ -126,6 +131,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
                                     .answers = true};
   const TokenAnswer reply =
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
+  state->silent = reply.error == StoreErrc::ReplyTimedOut;
   if (reply.error) co_return classify_failure(*state, reply.error);
   const auto answer = decode_native_message(reply.json);
   state->refusal = terminal_line(refusal_of(answer));
@@ -143,6 +149,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
     state->refusal = kNotProven;
     co_return HostKind::Unproven;
   }
+  if (state->welcome.lease) state->exchange.set_lost_after(*state->welcome.lease);
   co_return HostKind::Muster;
 }
 
@@ -240,14 +247,26 @@ void NativeClient::close() {
 const std::string& NativeClient::refusal() const {
   return state_->refusal;
 }
+bool NativeClient::was_silent() const {
+  return state_->silent;
+}
 const NativeWelcome& NativeClient::welcome() const {
   return state_->welcome;
+}
+bool NativeClient::is_proxied() const {
+  const NativeWelcome& welcome = state_->welcome;
+  if (welcome.peer_end.empty() || welcome.own_end.empty()) return false;  // An older host.
+  return welcome.peer_end != state_->exchange.local_end() ||
+         welcome.own_end != state_->exchange.remote_end();
 }
 asio::ip::address NativeClient::local_address() const {
   return state_->exchange.local_address();
 }
 asio::ip::address NativeClient::remote_address() const {
   return state_->exchange.remote_address();
+}
+std::string NativeClient::remote_end() const {
+  return state_->exchange.remote_end();
 }
 
 }  // namespace muster

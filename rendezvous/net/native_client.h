@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct NativeClientOptions {
   std::uint16_t port = 0;
   std::string run_id;
   Duration connect_timeout = std::chrono::seconds(60);
+  /// The limit of the look-up of `host`, for which connect_timeout does not count.
+  Duration lookup_timeout = std::chrono::seconds(15);
+  /// The limit of each answer until the welcome, after the host's machine has accepted the
+  /// connection. Empty: connect_timeout.
+  std::optional<Duration> answer_timeout = {};
+  Instant give_up_at = Instant::max();  // The end of connect(), whatever the other limits are.
   /// If sent data is not acknowledged for so long, the host counts as lost.
   Duration lost_after = std::chrono::seconds(5);
   /// Null: no token. With a token, the host must prove that it has the same one.
@@ -75,10 +82,18 @@ class NativeClient {
   void when_idle(const std::function<void()>& done);
 
   const std::string& refusal() const;
+  /// After connect() has failed: the host's machine has accepted the connection, and the host has
+  /// not answered in time. It may be busy.
+  bool was_silent() const;
   const NativeWelcome& welcome() const;
+  /// Whether something between this node and the host has its own connections with both: the host
+  /// sees other ends of this connection than this node does.
+  bool is_proxied() const;
   /// The address of this end of the connection: the one by which this node reaches the host.
   boost::asio::ip::address local_address() const;
   boost::asio::ip::address remote_address() const;
+  /// The other end of the connection, "address:port".
+  std::string remote_end() const;
 
  private:
   struct State;

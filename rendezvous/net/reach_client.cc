@@ -17,6 +17,7 @@ asio::awaitable<std::optional<NativeReached>> ask_reach(asio::any_io_executor ex
   StoreClientOptions options{.host = store.addr,
                              .port = store.port,
                              .timeout = limit,
+                             .resolve_timeout = limit,
                              .reply_timeout = limit,
                              .retry = false,
                              .reply_bytes = kMaxNativeBytes};

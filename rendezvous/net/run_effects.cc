@@ -5,6 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "rendezvous/core/address_scope.h"
 #include "rendezvous/wire/printable_text.h"
 #include "rendezvous/wire/state_codec.h"
 
@@ -34,7 +35,7 @@ NativeMessage as_reached(const SendNative& send, const Connections& connection) 
     if (reader == nullptr || reader->peer_address().is_loopback()) continue;
     const auto local = reader->local_address();
     if (local.is_unspecified()) continue;
-    round->store->addr = local.to_string();
+    round->store->addr = without_scope(local.to_string());
     break;
   }
   return message;

@@ -45,7 +45,13 @@ struct StoreClientOptions {
   std::vector<std::string> addresses = {};
   std::uint16_t port = 0;
   Duration timeout = std::chrono::seconds(300);  // The limit of connect() and of waits.
-  std::optional<Duration> wait_timeout = {};     // Another limit of waits. Empty: `timeout`.
+  /// Only without `retry`: the limit of the look-up, which does not count for `timeout`, and the
+  /// limit of the server's first answer after its machine has accepted the connection (empty:
+  /// `timeout` is the limit of both).
+  Duration resolve_timeout = std::chrono::seconds(15);
+  std::optional<Duration> answer_timeout = {};
+  Instant give_up_at = Instant::max();  // The end of connect(), whatever the other limits are.
+  std::optional<Duration> wait_timeout = {};  // Another limit of waits. Empty: `timeout`.
   /// The limit of all requests that the server answers at once.
   Duration reply_timeout = std::chrono::seconds(60);
   /// Servers of torch before 2.5 close the connection on PING.

@@ -19,6 +19,7 @@
 #include <boost/endian/conversion.hpp>
 
 #include "rendezvous/net/clock.h"
+#include "rendezvous/net/connect_errors.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/no_throw.h"
@@ -35,12 +36,12 @@ using boost::system::error_code;
 namespace {
 
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
-constexpr Duration kRetryMost = std::chrono::seconds(2);
-// If a name server does not answer, the resolver asks the next one after 5 s.
-constexpr Duration kResolveMost = std::chrono::seconds(15);
+constexpr Duration kMaxRetry = std::chrono::seconds(2);
+// How long a try waits for newer addresses when the remembered ones have not worked.
+constexpr Duration kMaxAnew = std::chrono::seconds(2);
 // The time limit of one try, if there are several. The kernel may wait up to half a minute before
 // it sends a lost SYN again, and the name may have another address by then.
-constexpr Duration kTryMost = std::chrono::seconds(5);
+constexpr Duration kMaxTry = std::chrono::seconds(5);
 
 // The destructor of Boost's error_category is not virtual, because categories are never deleted
 // through their base class.
@@ -95,40 +96,33 @@ StoreExchange::Awaitable StoreExchange::with_deadline(Instant deadline,
   co_return ec != nullptr ? *ec : make_error_code(timed_out);
 }
 
-StoreExchange::Awaitable StoreExchange::resolve(std::vector<tcp::endpoint>& endpoints,
-                                                Duration limit) {
+asio::awaitable<NameLookup> StoreExchange::resolve(Duration limit) {
   NameLookup found;
   found.addresses = options_.addresses;
-  if (found.addresses.empty()) {
-    std::string name = options_.host;
-    found = co_await look_up(std::move(name), limit);
-  }
+  if (!found.addresses.empty()) co_return found;
+  std::string name = options_.host;
+  co_return co_await look_up(std::move(name), limit);
+}
+
+std::vector<tcp::endpoint> StoreExchange::endpoints_of(const NameLookup& found) const {
+  std::vector<tcp::endpoint> endpoints;
   for (const std::string& text : found.addresses) {
     error_code not_numeric;
     const auto address = asio::ip::make_address(text, not_numeric);
     if (!not_numeric) endpoints.emplace_back(address, options_.port);
   }
-  co_return found.error;
+  return endpoints;
 }
 
 StoreExchange::Awaitable StoreExchange::no_reply() {
   co_return error_code();
 }
 
-/// Ranks the errors of a name's addresses. "Refused" means that no server is there, so it counts
-/// only if each address that this machine can reach says so.
-int error_priority(const error_code& ec) {
-  using namespace boost::system::errc;
-  const bool unreachable = ec == network_unreachable || ec == address_not_available ||
-                           ec == address_family_not_supported;
-  if (unreachable) return 0;
-  return ec == connection_refused ? 1 : 2;
-}
-
 // Each address gets its share of the time, because the first one may not answer at all.
 StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> endpoints,
                                                     Instant deadline) {
-  error_code worst = asio::error::host_not_found;
+  if (endpoints.empty()) co_return asio::error::host_not_found;
+  ConnectErrors errors;
   asio::steady_timer limit(socket_.get_executor());
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     close();
@@ -140,15 +134,45 @@ StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> e
     const error_code ec = connected != nullptr ? std::get<0>(*connected)
                                                : make_error_code(StoreErrc::ConnectTimedOut);
     if (!ec) co_return ec;
-    if (i == 0 || error_priority(ec) >= error_priority(worst)) worst = ec;
+    errors.add(ec, unmapped(endpoints[i].address()));
   }
-  co_return worst;
+  co_return errors.result();
 }
 
+/// Tries the addresses once. The server's answer has a limit of its own, if one is given.
 StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> endpoints,
                                                      Instant deadline) {
-  const error_code connect_error = co_await connect_any(std::move(endpoints), deadline);
-  if (connect_error) co_return connect_error;
+  close();
+  secured_ = {};
+  accepted_ = false;
+  auto connecting = connect_any(std::move(endpoints), deadline);
+  const error_code ec =
+      co_await with_deadline(deadline, std::move(connecting), StoreErrc::ConnectTimedOut);
+  if (ec) co_return ec;
+  accepted_ = true;
+  Instant answer_by = deadline;
+  if (options_.answer_timeout)
+    answer_by = std::min(later(now(), *options_.answer_timeout), options_.give_up_at);
+  auto greeting = greet();
+  auto patience = wait_for_answer(answer_by);
+  const auto done = co_await (std::move(greeting) || std::move(patience));
+  const auto* answered = std::get_if<0>(&done);
+  co_return answered != nullptr ? *answered : make_error_code(StoreErrc::ConnectTimedOut);
+}
+
+/// Waits until the server has had its time to answer. A server that has begun the TLS handshake has
+/// come to this client, so it gets as much time once more.
+asio::awaitable<void> StoreExchange::wait_for_answer(Instant until) {
+  const Duration length = until - now();
+  for (bool again : {true, false}) {
+    deadline_.expires_at(to_steady(until));
+    if (auto [ec] = co_await deadline_.async_wait(kNoThrow); ec) co_return;
+    if (!again || !secured_.status || !secured_.status->has_received()) co_return;
+    until = std::min(later(until, length), options_.give_up_at);
+  }
+}
+
+StoreExchange::Awaitable StoreExchange::greet() {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
@@ -179,19 +203,42 @@ StoreExchange::Awaitable StoreExchange::read_nonce() {
   co_return ours ? error_code() : make_error_code(StoreErrc::UnexpectedReply);
 }
 
+/// Looks up the name, and tries its addresses once. Remembered addresses that do not work are
+/// looked up again: the server may have moved.
+StoreExchange::Awaitable StoreExchange::connect_by_name(Instant deadline) {
+  close();
+  secured_ = {};
+  accepted_ = false;
+  const Instant most = options_.retry ? deadline : later(now(), options_.resolve_timeout);
+  const NameLookup found = co_await resolve(std::min<Duration>(most - now(), kMaxName));
+  if (found.error) co_return found.error;
+  error_code ec = co_await connect_once(endpoints_of(found), try_until(deadline));
+  if (!ec || !found.stale) co_return ec;
+  std::string name = options_.host;
+  const NameLookup anew =
+      co_await look_up_anew(std::move(name), std::min<Duration>(most - now(), kMaxAnew));
+  const bool confirmed = !anew.stale && !anew.error;
+  if (confirmed && anew.addresses != found.addresses)
+    co_return co_await connect_once(endpoints_of(anew), try_until(deadline));
+  // Nobody knows whether the server is still there, so that its machine refuses says nothing.
+  if (!confirmed && ec == boost::system::errc::connection_refused) co_return found.stale;
+  co_return ec;
+}
+
+/// The end of a try that begins now. With several tries there is a limit for each. The time of the
+/// look-up does not count for the only one.
+Instant StoreExchange::try_until(Instant deadline) const {
+  const Instant until =
+      options_.retry ? std::min(deadline, now() + kMaxTry) : later(now(), options_.timeout);
+  return std::min(until, options_.give_up_at);
+}
+
 StoreExchange::Awaitable StoreExchange::connect() {
-  const Instant deadline = now() + options_.timeout;
+  const Instant deadline = later(now(), options_.timeout);
   Duration pause = kRetryFirst;
+  machine_has_family(false);  // Remembers which addresses this machine has while all is well.
   for (;;) {
-    close();
-    secured_ = {};
-    std::vector<tcp::endpoint> endpoints;
-    error_code ec = co_await resolve(endpoints, std::min<Duration>(deadline - now(), kResolveMost));
-    if (!ec) {
-      const Instant until = options_.retry ? std::min(deadline, now() + kTryMost) : deadline;
-      auto trying = connect_once(std::move(endpoints), until);
-      ec = co_await with_deadline(until, std::move(trying), StoreErrc::ConnectTimedOut);
-    }
+    const error_code ec = co_await connect_by_name(deadline);
     if (!ec) co_return ec;
     close();
     const bool final_no =
@@ -200,7 +247,7 @@ StoreExchange::Awaitable StoreExchange::connect() {
     if (now() + pause >= deadline) co_return ec;  // This error says more than ConnectTimedOut.
     deadline_.expires_after(pause);
     co_await deadline_.async_wait(kNoThrow);
-    pause = std::min(2 * pause, kRetryMost);
+    pause = std::min(2 * pause, kMaxRetry);
   }
 }
 
@@ -211,18 +258,30 @@ void StoreExchange::set_lost_after(Duration time) {
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
-asio::ip::address StoreExchange::local_address() const {
-  if (secured_.status) return unmapped(secured_.local.address());
+tcp::endpoint StoreExchange::local_endpoint() const {
   error_code ec;
-  const tcp::endpoint endpoint = socket_.local_endpoint(ec);
-  return ec ? asio::ip::address() : unmapped(endpoint.address());
+  return secured_.status ? secured_.local : socket_.local_endpoint(ec);
+}
+
+tcp::endpoint StoreExchange::remote_endpoint() const {
+  error_code ec;
+  return secured_.status ? secured_.remote : socket_.remote_endpoint(ec);
+}
+
+asio::ip::address StoreExchange::local_address() const {
+  return unmapped(local_endpoint().address());
 }
 
 asio::ip::address StoreExchange::remote_address() const {
-  if (secured_.status) return unmapped(secured_.remote.address());
-  error_code ec;
-  const tcp::endpoint endpoint = socket_.remote_endpoint(ec);
-  return ec ? asio::ip::address() : unmapped(endpoint.address());
+  return unmapped(remote_endpoint().address());
+}
+
+std::string StoreExchange::local_end() const {
+  return end_text(local_endpoint());
+}
+
+std::string StoreExchange::remote_end() const {
+  return end_text(remote_endpoint());
 }
 
 StoreExchange::Awaitable StoreExchange::read(void* to, std::size_t size) {

@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/core/store_request.h"
+#include "rendezvous/net/name_lookup.h"
 #include "rendezvous/net/store_client.h"
 #include "rendezvous/net/tls_socket.h"
 #include "rendezvous/wire/reply_reader.h"
@@ -56,6 +57,8 @@ class StoreExchange {
     socket_.close(ignored);
   }
   bool connected() const { return socket_.is_open(); }
+  /// Whether the last try to connect was accepted by TCP.
+  bool accepted() const { return accepted_; }
   /// Why the last connection has ended, if TLS was the reason.
   TlsFailure tls_failure() const {
     return secured_.status ? secured_.status->failure() : TlsFailure{};
@@ -65,12 +68,22 @@ class StoreExchange {
   /// To be called only while connected.
   boost::asio::ip::address local_address() const;
   boost::asio::ip::address remote_address() const;
+  /// The two ends of the connection, as end_text() writes them.
+  std::string local_end() const;
+  std::string remote_end() const;
   const StoreClientOptions& options() const { return options_; }
 
  private:
-  Awaitable resolve(std::vector<boost::asio::ip::tcp::endpoint>& endpoints, Duration limit);
+  boost::asio::awaitable<NameLookup> resolve(Duration limit);
+  std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const NameLookup& found) const;
+  Awaitable connect_by_name(Instant deadline);
+  Instant try_until(Instant deadline) const;
   Awaitable connect_any(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
   Awaitable connect_once(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
+  boost::asio::awaitable<void> wait_for_answer(Instant until);
+  Awaitable greet();
+  boost::asio::ip::tcp::endpoint local_endpoint() const;
+  boost::asio::ip::tcp::endpoint remote_endpoint() const;
   boost::system::error_code begin_tls();
   Awaitable read_nonce();
   Awaitable write_then(const std::string& bytes, Awaitable reply);
@@ -82,6 +95,7 @@ class StoreExchange {
   boost::asio::ip::tcp::socket socket_;
   SecuredSocket secured_;  // With options_.tls: the TLS part of the last connection.
   boost::asio::steady_timer deadline_;
+  bool accepted_ = false;
 };
 
 }  // namespace muster

@@ -292,9 +292,12 @@ void StoreServer::Impl::begin_runs() {
   if (!options_.runs) return;
   shared_.codec.native_door = true;
   RunServiceOptions runs = *options_.runs;
+  runs.numbers_events_by_clock = true;
   runs.recorded = options_.state != nullptr;
   runs.shared_state = options_.state && options_.state->is_shared();
   if (runs.setup.life == 0) runs.setup.life = random_life();
+  // Without a state that is kept, each process has its own.
+  if (runs.only_run.empty()) runs.state_id = random_id();
   const bool nodes_prove =
       shared_.tokens || (options_.tls && options_.tls->context()->asks_certificate());
   shared_.runs_apart = runs.only_nodes_close = nodes_prove;

@@ -52,6 +52,7 @@ void NativeParticipant::on(const JoinAsked&) {
 
 void NativeParticipant::ask_to_join() {
   NodeJoined join = options_.node;
+  join.proxied = proxied_;
   join.last_round = last_round_;
   join.life = last_life_;
   join.generation = generation_;
@@ -63,6 +64,8 @@ void NativeParticipant::ask_to_join() {
 void NativeParticipant::resume() {
   NodeResumed event;
   event.join = options_.node;
+  event.join.proxied = proxied_;
+  event.join.lease = round_lease_;
   event.join.last_round = round_.round;
   event.join.life = last_life_;
   event.join.generation = round_.generation;
@@ -89,14 +92,13 @@ void NativeParticipant::on(const WorkersHaveFailed& event) {
   if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
   // The host may answer the earlier resume with Rejoin: the round has ended without this failure.
   if (up_) return resume();
-  print(failure_ + ", but the rendezvous at " + options_.host_text +
-        " is away: this node reports that when it is back, and starts no worker before");
+  print(failure_ + ", but " + host_that("is away") +
+        ": this node reports that when it is back, and starts no worker before" + latest_attempt());
 }
 
 void NativeParticipant::on(const PartFinished& event) {
   if (!event.succeeded && !up_)  // The failure cannot be sent, and no answer can come.
-    return end({.succeeded = false,
-                .why = "the rendezvous at " + options_.host_text + " cannot be reached"});
+    return end({.succeeded = false, .why = host_that("cannot be reached") + latest_attempt()});
   phase_ = Phase::Finished;
   if (attached())
     send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
@@ -110,8 +112,9 @@ void NativeParticipant::on(const PartFinished& event) {
   if (up_) return;
   finish_until_ = now_ + options_.settings.read_timeout;
   if (welcome_.outlives_nodes)
-    print("the workers of this node have finished; the rendezvous at " + options_.host_text +
-          " is away: waiting for it for " + seconds_text_of(options_.settings.read_timeout));
+    print("the workers of this node have finished; " + host_that("is away") +
+          ": waiting for it for " + seconds_text_of(options_.settings.read_timeout) +
+          latest_attempt());
 }
 
 void NativeParticipant::on(const LeaveAsked&) {
@@ -197,6 +200,7 @@ void NativeParticipant::handle(const RoundComplete& message) {
 void NativeParticipant::begin_round(const RoundComplete& round) {
   round_ = round;
   has_round_ = true;
+  round_lease_ = lease_;
   exchange_.reset();
   failed_exchanges_ = 0;
   failure_.clear();
@@ -221,11 +225,13 @@ void NativeParticipant::handle(const RestartRound& message) {
   if (phase_ != Phase::Finished) end_round(why_restart(message), is_planned);
 }
 
-void NativeParticipant::handle(const NotAMember&) {
+void NativeParticipant::handle(const NotAMember& message) {
   resuming_ = false;
   // The host did not know this node any more when the failure was reported.
   if (!failure_.empty() && phase_ != Phase::Finished && welcome_.resumes) return resume();
-  end_round("this node was not heard in time, and the others went on without it");
+  end_round(message.why.empty()
+                ? "this node was not heard in time, and the others need not wait for it any more"
+                : message.why);
 }
 
 void NativeParticipant::handle(const Resumed& message) {
@@ -265,9 +271,8 @@ void NativeParticipant::end_round(const std::string& why, bool is_planned) {
       return ask_to_join();  // The host may have counted this node to the ended round: joins again.
     case Phase::Finished:
       if (say_finish() || farewell_until_) return;
-      print(
-          "this node was not heard in time when its workers finished, and the others went on "
-          "without it: nothing can be said of them");
+      print("when the workers of this node finished, the job had gone on without it (" + why +
+            "): nothing can be said of the other nodes");
       return end({.succeeded = true});
     case Phase::Running:
       phase_ = Phase::Outside;

@@ -52,6 +52,7 @@ class NativeParticipant {
   /// Answers Connect, as ConnectFailed does.
   struct Connected {
     NativeWelcome welcome;
+    bool proxied = false;  // Something between the two has its own connections with both.
   };
   struct ConnectFailed {
     enum class Why {
@@ -59,8 +60,15 @@ class NativeParticipant {
       NoAnswer,
       NotWanted,  // A muster listens there and refuses this node.
     };
+    /// For people, who must look for the cause in the right place.
+    enum class Found {
+      Nobody,   // Nothing answers there.
+      NoWay,    // No packet has got there: the name has no address, or there is no route.
+      Refusal,  // Something answers there, and refuses this node or is refused by it.
+    };
     Why why = Why::NoAnswer;
     std::string text;
+    Found found = Found::Nobody;
   };
   struct MessageReceived {
     NativeMessage message;
@@ -187,6 +195,7 @@ class NativeParticipant {
   void handle(const NativeReached&) {}
   void handle(const NativeChallenge&) {}
   void handle(const NodeAsked&) {}
+  void handle(const Notice& message) { print(message.text); }
   void handle(const NativeRefused& message);
   void handle(const NativeWaiting& message);
   void handle(const PrepareStore& message);
@@ -215,8 +224,13 @@ class NativeParticipant {
   std::optional<Instant> whole_at() const;
   void fence();
   void keep_limits();
-  std::optional<Duration> absence_limit() const;
-  std::string unreachable_text(Duration limit, std::string_view option) const;
+  struct GiveUp {
+    Instant at{};
+    NamedLimit limit;
+  };
+  std::optional<NamedLimit> absence_limit() const;
+  std::optional<GiveUp> gives_up() const;
+  std::string unreachable_text(const NamedLimit& limit) const;
   void end_without_host();
   Instant host_evidence() const;
   Duration probe_interval() const;
@@ -227,6 +241,8 @@ class NativeParticipant {
   }
   void end(EndJob end);
   static std::string seconds_text_of(Duration time);
+  std::string host_that(std::string_view nobody) const;
+  std::string latest_attempt() const;
   void fail(std::string why);
 
   Options options_;
@@ -241,7 +257,9 @@ class NativeParticipant {
   bool finish_is_unsaid_ = false;  // The workers have finished after that resume was sent.
   bool answered_ = false;          // The host has sent more than the welcome on this connection.
   NativeWelcome welcome_;          // The latest one.
-  Duration lease_;                 // The host's lease, or this node's if that is shorter.
+  bool proxied_ = false;           // Of the latest connection: see Connected.
+  Duration lease_;                 // The host's lease. Of an older host: this node's.
+  Duration round_lease_{};         // The longest one since the round began.
   bool lease_logged_ = false;
   std::optional<Instant> next_try_;
   Duration pause_ = kPauseFirst;  // Before the next try, unless that one follows at once.
@@ -250,6 +268,9 @@ class NativeParticipant {
   std::optional<Instant> refused_;     // When the host's machine last refused a connection.
   std::optional<Instant> lost_since_;  // The host has been lost since then. Reset when it is back.
   std::string lost_why_, last_error_;
+  ConnectFailed::Found found_ = ConnectFailed::Found::Nobody;  // As last_error_.
+  static constexpr int kMaxToldErrors = 4;
+  int told_errors_ = 0;  // The reasons that were printed since the connection was lost.
 
   // The round.
   RoundComplete round_;                    // The newest round that started workers on this node.

@@ -11,9 +11,10 @@ namespace {
 constexpr int kKeepAlivesPerLease = 3;
 // A host with a shorter lease would make this node busy with keep-alives.
 constexpr Duration kShortestLease = std::chrono::milliseconds(100);
-constexpr Duration kPauseMost = std::chrono::seconds(2);
+constexpr Duration kLongestLease = std::chrono::hours(24);
+constexpr Duration kMaxPause = std::chrono::seconds(2);
 constexpr Duration kProbeLeast = std::chrono::milliseconds(100);
-constexpr Duration kProbeMost = std::chrono::milliseconds(500);
+constexpr Duration kMaxProbe = std::chrono::milliseconds(500);
 // How long after the end of the lease a node waits for the other nodes, which notice the silence a
 // little later.
 constexpr Duration kPeerPatience = std::chrono::seconds(1);
@@ -22,6 +23,19 @@ constexpr Duration kPeerPatience = std::chrono::seconds(1);
 
 std::string NativeParticipant::seconds_text_of(Duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+/// The host and what is the matter with it. `nobody`: the words for a host that does not answer.
+std::string NativeParticipant::host_that(std::string_view nobody) const {
+  using Found = ConnectFailed::Found;
+  std::string text = "the rendezvous at " + options_.host_text + " ";
+  if (!up_ && found_ == Found::Refusal) return text + "does not take this node back";
+  if (!up_ && found_ == Found::NoWay) return text + "cannot be reached from here";
+  return text.append(nobody);
+}
+
+std::string NativeParticipant::latest_attempt() const {
+  return up_ || last_error_.empty() ? std::string() : " (the latest attempt: " + last_error_ + ")";
 }
 
 std::optional<Instant> NativeParticipant::next_deadline() const {
@@ -45,6 +59,7 @@ std::optional<Instant> NativeParticipant::next_deadline() const {
     for (const Duration silent : {lease_, lease_ + kPeerPatience})
       if (evidence + silent > now_) also(evidence + silent);
   }
+  if (const auto give_up = gives_up()) also(give_up->at);
   also(finish_until_);
   also(farewell_until_);
   return next;
@@ -57,6 +72,7 @@ void NativeParticipant::on(const Connected& event) {
   up_ = true;
   resuming_ = false;
   welcome_ = event.welcome;
+  proxied_ = event.proxied;
   heard_ = now_;
   refused_.reset();
   answered_ = false;
@@ -72,16 +88,19 @@ void NativeParticipant::on(const Connected& event) {
   if (phase_ == Phase::Running) end_round("the rendezvous had been lost, and is back");
 }
 
-// The host's lease decides when a node is lost, whatever --rdzv-conf lease of this node says.
+// The host's lease decides when a node is lost, whatever --rdzv-conf lease of this node says. So it
+// also decides when this node stops its workers: earlier would be for nothing, and later would be
+// beside the next round.
 void NativeParticipant::learn_lease() {
   const Duration own = options_.settings.lease;
-  lease_ = std::min(own, std::max(welcome_.lease.value_or(own), kShortestLease));
+  lease_ = std::clamp(welcome_.lease.value_or(own), kShortestLease, kLongestLease);
+  round_lease_ = std::max(round_lease_, lease_);
   if (!welcome_.lease || *welcome_.lease == own || std::exchange(lease_logged_, true)) return;
   // The difference is a warning only if the user has given a lease.
   print("the rendezvous at " + options_.host_text + " takes a node for lost after " +
             seconds_text_of(*welcome_.lease) + ": that counts, and not --rdzv-conf lease=" +
             std::to_string(std::chrono::duration_cast<std::chrono::seconds>(own).count()) +
-            " of this node, which keeps alive by the shorter of the two",
+            " of this node",
         options_.settings.lease_given);
 }
 
@@ -100,7 +119,7 @@ void NativeParticipant::note_answer() {
 
 /// The next try comes after a pause, and later ones after longer pauses.
 void NativeParticipant::pause_before_next_try() {
-  const Duration most = std::min(kPauseMost, lease_ / 2);
+  const Duration most = std::min(kMaxPause, lease_ / 2);
   next_try_ = now_ + jittered(std::min(pause_, most));
   pause_ = std::min(2 * pause_, most);
 }
@@ -112,22 +131,33 @@ void NativeParticipant::lose_connection(const std::string& why, Instant since) {
   else
     pause_before_next_try();
   last_error_ = why;
+  found_ = ConnectFailed::Found::Nobody;
   if (phase_ == Phase::Finished && !finish_until_)
     finish_until_ = now_ + options_.settings.read_timeout;
   if (lost_since_) return;
+  told_errors_ = 0;
   lost_since_ = since;
   lost_why_ = why;
   const auto limit = absence_limit();
   print("lost the rendezvous at " + options_.host_text + " (" + why + "): connecting again" +
-        (limit ? " for " + seconds_text_of(*limit) : std::string()) +
+        (limit ? " for " + seconds_text_of(limit->time) : std::string()) +
         (phase_ == Phase::Running ? "; the workers go on" : ""));
 }
 
 void NativeParticipant::on(const ConnectFailed& event) {
   connecting_ = false;
+  // A host that answers and refuses this node, for example because its certificate has expired, is
+  // not away. Without this line, people would learn the reason when the job fails.
+  if (event.why == ConnectFailed::Why::NoAnswer && event.text != last_error_ &&
+      phase_ == Phase::Running && told_errors_ < kMaxToldErrors && !event.text.empty()) {
+    ++told_errors_;
+    print("cannot come back to the rendezvous at " + options_.host_text + ": " + event.text);
+  }
   last_error_ = event.text;
+  found_ = event.found;
   pause_before_next_try();
-  if (event.why == ConnectFailed::Why::NobodyListens) {
+  // A proxy or a tunnel that is away refuses, too, and the host behind it may be well.
+  if (event.why == ConnectFailed::Why::NobodyListens && !proxied_) {
     // The refusal counts only within a lease of the earlier evidence: after a longer silence
     // another round may have begun before the host's process ended.
     if (now_ - host_evidence() < lease_) refused_ = now_;
@@ -194,7 +224,7 @@ Instant NativeParticipant::host_evidence() const {
 }
 
 Duration NativeParticipant::probe_interval() const {
-  return std::clamp(lease_ / 10, kProbeLeast, kProbeMost);
+  return std::clamp(lease_ / 10, kProbeLeast, kMaxProbe);
 }
 
 void NativeParticipant::on(const PeerReached& event) {
@@ -255,8 +285,8 @@ void NativeParticipant::weigh_evidence() {
   if (silent < lease_) return;
   if (whole_at()) {
     if (!std::exchange(trains_alone_, true))
-      print("the rendezvous at " + options_.host_text +
-            " does not answer, and the nodes of this round reach each other: training goes on");
+      print(host_that("does not answer") +
+            ", and the nodes of this round reach each other: training goes on" + latest_attempt());
     return;
   }
   if (silent >= lease_ + kPeerPatience) fence();
@@ -266,28 +296,65 @@ void NativeParticipant::fence() {
   phase_ = Phase::Outside;
   if (std::exchange(reach_answer_, std::nullopt))
     actions_.push_back(SetReachAnswer{round_.generation, std::nullopt});
-  actions_.push_back(
-      RestartWorkers{"this node is cut off: neither the rendezvous at " + options_.host_text +
-                     " nor all the other nodes of its round have answered for " +
-                     seconds_text_of(now_ - host_evidence()) + ", and they may go on without it"});
+  const std::string time = seconds_text_of(now_ - host_evidence());
+  using Found = ConnectFailed::Found;
+  const std::string all = "all the other nodes of its round have answered for " + time +
+                          ", and they may go on without it";
+  std::string why;
+  if (up_ || found_ == Found::Nobody)
+    why = "this node is cut off: neither the rendezvous at " + options_.host_text + " nor " + all;
+  else
+    why = (found_ == Found::Refusal ? "" : "this node is cut off: ") + host_that({}) +
+          latest_attempt() + ", not " + all;
+  actions_.push_back(RestartWorkers{why});
 }
 
 // --- limits --------------------------------------------------------------------------------------
 
-/// How long the workers may go on without the host. Empty: without a limit.
-std::optional<Duration> NativeParticipant::absence_limit() const {
+/// How long the workers may go on without the host, or a join may take without an answer of it.
+/// Empty: without a limit.
+std::optional<NamedLimit> NativeParticipant::absence_limit() const {
   const RendezvousSettings& settings = options_.settings;
-  if (phase_ == Phase::Finished) return settings.read_timeout;
-  if (phase_ == Phase::Joining && welcome_.outlives_nodes) return settings.run.join_timeout;
-  if (settings.host_absent) return settings.host_absent;
-  if (welcome_.outlives_nodes) return std::nullopt;
-  return settings.read_timeout;
+  const NamedLimit read{settings.read_timeout, "read_timeout"};
+  if (phase_ == Phase::Finished) return read;
+  std::optional<NamedLimit> absence;
+  if (settings.host_absent)
+    absence = NamedLimit{*settings.host_absent, "host_absent"};
+  else if (!welcome_.outlives_nodes)
+    absence = read;
+  if (phase_ != Phase::Joining) return absence;
+  const NamedLimit join{settings.run.join_timeout, "join_timeout"};
+  return welcome_.outlives_nodes || !absence || join.time < absence->time ? join : absence;
 }
 
-std::string NativeParticipant::unreachable_text(Duration limit, std::string_view option) const {
-  return "the rendezvous at " + options_.host_text + " was lost (" + lost_why_ +
-         ") and cannot be reached again: " + last_error_ + " (tried for " + seconds_text_of(limit) +
-         "; --rdzv-conf " + std::string(option) + "=SECONDS changes that)";
+/// When this node gives up, if nothing changes: the host is away, or a host that does not answer
+/// keeps this node from joining.
+std::optional<NativeParticipant::GiveUp> NativeParticipant::gives_up() const {
+  const bool joining = phase_ == Phase::Joining;
+  if (!joining && phase_ != Phase::Running) return std::nullopt;
+  // A connection alone is no answer: a host that hangs still accepts.
+  if (up_ && !(joining && welcome_.resumes)) return std::nullopt;
+  const auto limit = absence_limit();
+  if (!limit || (!up_ && !lost_since_)) return std::nullopt;
+  const Instant silent_since = lost_since_.value_or(heard_);
+  const bool by_join = limit->key == "join_timeout";
+  GiveUp result{later(by_join ? std::max(silent_since, joined_at_) : silent_since, limit->time),
+                *limit};
+  // A host that answers applies join_timeout itself, and says which nodes are missing.
+  if (up_) result.at = std::max(result.at, heard_ + lease_ / 2);
+  return result;
+}
+
+std::string NativeParticipant::unreachable_text(const NamedLimit& limit) const {
+  const std::string host = "the rendezvous at " + options_.host_text;
+  const std::string tried = " (tried for " + seconds_text_of(limit.time) + "; --rdzv-conf " +
+                            std::string(limit.key) + "=SECONDS changes that)";
+  if (!lost_since_)
+    return host + " has accepted this node's connection and answers nothing" + tried;
+  const bool refuses = !up_ && found_ == ConnectFailed::Found::Refusal;
+  return host + " was lost (" + lost_why_ + ") and " +
+         (refuses ? "does not take this node back: " : "cannot be reached again: ") +
+         (up_ ? "it answers nothing" : last_error_) + tried;
 }
 
 void NativeParticipant::keep_limits() {
@@ -296,18 +363,11 @@ void NativeParticipant::keep_limits() {
     if (finish_until_ && now_ >= *finish_until_) end_without_host();
     return;
   }
-  const auto limit = absence_limit();
-  if (!limit || !lost_since_ || up_) return;
-  const bool joining = phase_ == Phase::Joining;
-  const bool by_join = joining && welcome_.outlives_nodes;
-  const Instant since = by_join ? std::max(*lost_since_, joined_at_) : *lost_since_;
-  if (now_ - since < *limit) return;
-  const bool by_absence = options_.settings.host_absent && !by_join;
-  std::string why = unreachable_text(*limit, by_join      ? "join_timeout"
-                                             : by_absence ? "host_absent"
-                                                          : "read_timeout");
-  if (joining) return fail(std::move(why));
-  if (phase_ == Phase::Running) end({.succeeded = false, .why = std::move(why)});
+  const auto give_up = gives_up();
+  if (!give_up || now_ < give_up->at) return;
+  std::string why = unreachable_text(give_up->limit);
+  if (phase_ == Phase::Joining) return fail(std::move(why));
+  end({.succeeded = false, .why = std::move(why)});
 }
 
 /// Ends with success although the host is lost. A host announces the end of the job before it

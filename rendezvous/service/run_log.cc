@@ -140,7 +140,16 @@ void RunService::log_held_back(Run& run, const NodeHeldBack& held, Instant now) 
   log(run.node_lines, LogLine::Level::Warning,
       "node_held_back run=" + word(run.id()) + " node=" + word(to_string(held.who)) +
           " losses=" + std::to_string(held.losses) + " wait_seconds=" + std::to_string(seconds) +
-          " advice=\"it is lost again and again: look at its network\"",
+          (held.of_address ? " advice=\"agents at its address end again and again: look at why\""
+                           : " advice=\"it is lost again and again: look at its network\""),
+      now);
+}
+
+void RunService::log_other_command(Run& run, const CommandsDiffer& differ, Instant now) {
+  log(run.node_lines, LogLine::Level::Warning,
+      "commands_differ run=" + word(run.id()) + " node=" + word(to_string(differ.who)) +
+          " other=" + word(to_string(differ.other)) +
+          " advice=\"two jobs may use this run id: give each an --rdzv-id of its own\"",
       now);
 }
 
@@ -148,7 +157,7 @@ void RunService::log_skew(Run& run, const ClockSkewSeen& seen, Instant now) {
   log(run.node_lines, LogLine::Level::Warning,
       "clock_skew run=" + word(run.id()) + " node=" + word(to_string(seen.who)) +
           " ahead_seconds=" + std::to_string(seen.microseconds / 1'000'000) +
-          " advice=\"its heartbeats are read relative to that; synchronise clocks\"",
+          " advice=\"its heartbeats are corrected by this; synchronise the clocks\"",
       now);
 }
 

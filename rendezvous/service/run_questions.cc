@@ -64,8 +64,9 @@ std::optional<std::string> RunService::ask(std::string_view id, int rank, NodeAs
       if (rank < *node.first_rank || rank - *node.first_rank >= *node.local_world) continue;
       const auto to = native_client(*run, node.name);
       if (!to)
-        return "node " + to_string(node.name) +
-               " cannot be asked: it is away, or older than this musterd";
+        return "node " + to_string(node.name) + " cannot be asked: " +
+               (node.absent || node.state == NodeState::Finished ? "it is away"
+                                                                 : "its muster is an older one");
       question.to = *to;
       question.local_rank = rank - *node.first_rank;
       questions_.emplace(question.number, *to);

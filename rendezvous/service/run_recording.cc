@@ -172,6 +172,7 @@ void RunService::record_end(const Run& run) {
 
 void RunService::restore(StoredState state, Time time) {
   record_wall_clock(time);
+  if (!state.id.empty()) options_.state_id = std::move(state.id);
   const std::size_t runs = state.runs.size();
   for (StoredRun& run : state.runs)
     restore(std::move(run), time);
@@ -188,6 +189,7 @@ void RunService::restore(StoredRun stored, Time time) {
   run->key = key;
   ++peers_[run->peer].runs;
   run->rendezvous = new_rendezvous();
+  run->history = new_history();
   run->rendezvous->restore(stored.record, stored.members, time.now);
   run->turns = CompareSetTurns(options_.turns);
   // The earlier host has already logged these.

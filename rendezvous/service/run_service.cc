@@ -41,8 +41,15 @@ std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, 
   RendezvousSetup setup = options_.setup;
   setup.recorded = options_.recorded;
   setup.ended_generation = ended ? generation : 0;
+  setup.most_reported = std::min(std::max(setup.generation_floor, wall_ms_) + kMaxGenerationsAhead,
+                                 kMaxReportedGeneration);
   setup.generation_floor = std::max({setup.generation_floor, generation, wall_ms_});
   return std::make_unique<Rendezvous>(setup);
+}
+
+RunHistory RunService::new_history() const {
+  if (!options_.numbers_events_by_clock || wall_ms_ < 1) return RunHistory();
+  return RunHistory(static_cast<std::uint64_t>(wall_ms_));
 }
 
 /// Null if the limit of runs is reached and every run is in use.
@@ -53,6 +60,7 @@ RunService::Run* RunService::make_run(const std::string& key, const std::string&
   run->peer = peer;
   ++peers_[peer].runs;
   run->rendezvous = new_rendezvous();
+  run->history = new_history();
   run->turns = CompareSetTurns(options_.turns);
   effects_.emplace_back(ShowState{key});
   return (runs_[key] = std::move(run)).get();
@@ -336,12 +344,15 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                            .resumes = hello.resumes,
                            .generation = run->generation,
                            .answers = hello.answers}};
-  const NativeWelcome welcome{.muster_version = options_.muster_version,
-                              .peer_address = peer_address,
-                              .lease = options_.setup.lease,
-                              .resumes = true,
-                              .outlives_nodes = !has_one_life(),
-                              .takes_reports = true};
+  const NativeWelcome welcome{
+      .muster_version = options_.muster_version,
+      .peer_address = peer_address,
+      .lease = options_.setup.lease,
+      .resumes = true,
+      .outlives_nodes = !has_one_life(),
+      .takes_reports = true,
+      .state_id = options_.state_id,
+      .state_is_shared = options_.shared_state && !options_.state_id.empty()};
   return {welcome, {}};
 }
 
@@ -403,11 +414,15 @@ void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
             log_held_back(run, message, now);
           } else if constexpr (std::is_same_v<Message, FailureCounted>) {
             log_late_failure(run, message, now);
+          } else if constexpr (std::is_same_v<Message, CommandsDiffer>) {
+            log_other_command(run, message, now);
           } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
             log_skew(run, message, now);
           } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {
             release_from_exit_barrier(run, message.client);
           } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {
+            if constexpr (std::is_same_v<Message, JoinRefused>)
+              if (message.text.starts_with(kSettingsDiffer)) message.text += remedy(run, now);
             const ConnectionId to = message.to;
             send_message(run, to, NativeMessage(std::move(message)));
           }

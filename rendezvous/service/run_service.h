@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/line_bucket.h"
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/core/rendezvous_turns.h"
@@ -44,6 +45,8 @@ struct RunServiceOptions {
   /// With only_run: after this host another agent continues with the run's record. As at musterd, a
   /// run that has ended can begin again.
   bool hands_over = false;
+  /// For the welcome: the id of the state. One that was kept has its own. Empty: not said.
+  std::string state_id = {};
   RendezvousSetup setup = {};
   /// A torchrun client that is no node of a run cannot close it, but is told that it has closed it.
   bool only_nodes_close = false;
@@ -69,6 +72,9 @@ struct RunServiceOptions {
   /// If changes are not durable after this time, the disk hangs: effects no longer wait for it.
   Duration state_patience = std::chrono::seconds(5);
   std::size_t history = 1'000;  // How many ended runs are remembered.
+  /// The events of a run are numbered from the clock's milliseconds on, not from 1. So the events
+  /// of a host that was started again, and of a later run of that id, have higher numbers.
+  bool numbers_events_by_clock = false;
 };
 
 // --- the outcome of a compare-and-set ------------------------------------------------------------
@@ -90,7 +96,7 @@ struct StateCompareSet {
   std::string_view key;
   std::string_view expected;
   std::string_view desired;
-  bool stored = false;       // The store already has a value under the key.
+  bool stored = false;  // The store already has a value under the key, other than "no state yet".
   std::string peer_address;  // The client's numeric address.
 };
 
@@ -163,6 +169,7 @@ class RunService {
   /// Existing runs stay, even if they exceed a smaller limit.
   void set_limits(std::size_t runs, Duration forget_after) {
     options_.runs = runs;
+    options_.runs_per_peer = runs_for_one_peer(runs);
     options_.forget_after = forget_after;
   }
   /// From now on the native door refuses new clients, and no run begins.
@@ -286,11 +293,13 @@ class RunService {
   bool forget_oldest(const IdleRuns& idle);
   void set_idle(Run& run, std::optional<Instant> since);
   /// The only run of this host lives exactly as long as the host.
+  RunHistory new_history() const;
   bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
   std::string full() const;
   bool reusable(const Run& run, Instant now) const;
   void begin_again(Run& run, Instant now);
   std::optional<Instant> forget_at(const Run& run) const;
+  std::string remedy(const Run& run, Instant now) const;
   void forget(Run& run);
   void erase(Run& run);
   /// Calls `work`. If it throws, ends this run only and returns false. Otherwise returns true.
@@ -357,6 +366,7 @@ class RunService {
   void log_operation(Run& run, const OperatorAsked& asked, Instant now);
   void log_kept_out(Run& run, const NodeName& name, Instant now);
   void log_held_back(Run& run, const NodeHeldBack& held, Instant now);
+  void log_other_command(Run& run, const CommandsDiffer& differ, Instant now);
   void log_late_failure(Run& run, const FailureCounted& failure, Instant now);
   void log_skew(Run& run, const ClockSkewSeen& seen, Instant now);
   void log_restart(Run& run, const RendezvousActions& actions, Instant now);

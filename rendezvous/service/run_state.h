@@ -62,6 +62,8 @@ struct StateChanges {
 struct StoredState {
   std::vector<StoredRun> runs;
   std::vector<EndedRun> ended;  // Oldest first.
+  /// Random, and as old as the state: two that have it are one. Empty: it has none.
+  std::string id = {};
 };
 
 struct StateReport {

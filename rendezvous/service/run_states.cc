@@ -21,6 +21,9 @@ class DecodedTexts {
   const Decoded& expected() {
     return are_equal() ? desired() : decode(expected_, request_.expected);
   }
+  /// Whether the desired text is a value that has nothing to do with a rendezvous, and that Python
+  /// cannot take for a pickle.
+  bool wants_plain_value() { return !desired() && !may_be_pickle(request_.desired); }
   /// The states, for the only caller that needs no text after that. An empty state for "no state".
   /// The text must have been decoded without an error.
   RendezvousState take_desired() { return take(desired_); }
@@ -186,17 +189,21 @@ CompareSetOutcome RunService::compare_set(ConnectionId from, const StateCompareS
     return StateNow{read_state(from, request.key, time)};
   }
   if (run->rendezvous->untouched()) {
-    const auto& first = texts.desired();
-    if (!first && cannot_be_pickle(request.desired) && return_key_to_store(request.key))
+    if (request.expected == kNoStateText && texts.wants_plain_value() &&
+        return_key_to_store(request.key))
       return NotOfARun{std::string(request.key) +
                        " is set to a value that is no rendezvous' state (" +
-                       describe(first.error()) + ")"};
+                       describe(texts.desired().error()) + ")"};
   }
   if (!add_state_client(from, *run))
     return StateRefused{"limit runs_per_connection=" +
                         std::to_string(options_.runs_per_connection)};
   auto proposal = read_proposal(*run, from, request, texts, time);
-  if (!proposal) return proposal.error();
+  if (!proposal) {
+    if (texts.wants_plain_value() && request.expected != text_of(*run, time).view())
+      return StateNow{read_state(from, request.key, time)};  // It loses, as at torch's server.
+    return proposal.error();
+  }
   // The run stays open for the other nodes. This client alone gets the answer that its write won.
   const bool is_stranger = options_.only_nodes_close && run->rendezvous->name_of(from) == nullptr;
   if (proposal->proposed.closed && (is_stranger || was_released_from_exit_barrier(from, *run) ||

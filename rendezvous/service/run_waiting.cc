@@ -1,7 +1,9 @@
-// RunService: messages to nodes that wait for a round, or for other nodes to finish.
+// RunService: messages to nodes that wait for a round, or for other nodes to finish, and to nodes
+// that meet a run whose nodes are away.
 
 #include <algorithm>
 
+#include "rendezvous/core/seconds_text.h"
 #include "rendezvous/service/run_service.h"
 
 namespace muster {
@@ -13,6 +15,22 @@ void RunService::begin_to_wait(Run& run, ConnectionId client, Instant now) {
     run.notify_from.reset();
   }
   run.waiting.try_emplace(client.value, Run::Waiter{notify_at, {}});
+}
+
+/// What a job can do that is refused for the sake of nodes that may never come back: after a power
+/// cut, or when a job begins again with other settings.
+std::string RunService::remedy(const Run& run, Instant now) const {
+  const auto deserted = run.rendezvous->deserted_by();
+  if (!deserted || has_one_life()) return {};
+  std::string text = "; no node of that run is here";
+  if (state_problem_.empty()) {
+    const Instant since = run.deserted.value_or(std::max(*deserted, now));
+    const Duration left = since + options_.forget_after - now;
+    text += ": unless one comes back, the run is forgotten " +
+            (left > Duration::zero() ? "in " + seconds_text(left) : "now") +
+            " (--forget-run-seconds)";
+  }
+  return text + "; `musterctl stop` ends it at once, and another --rdzv-id makes another run";
 }
 
 /// Sends the waiting messages to at most kMaxNotifiedNodes nodes. If there are more nodes, the next

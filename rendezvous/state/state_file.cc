@@ -31,12 +31,16 @@ boost::system::result<OwnedFd, StateFileError> lock_folder(const std::string& fo
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return StateFileError{"state directory " + folder + " cannot be made: " + errno_text(errno)};
   const std::string path = folder + "/lock";
-  OwnedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  // The folder may be another user's: no link in it leads musterd to a file, and what has a second
+  // name elsewhere is not emptied.
+  OwnedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   if (fd.get() < 0) return StateFileError{path + " cannot be opened: " + errno_text(errno)};
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
     const std::string pid = std::to_string(::getpid()) + "\n";
     // The pid is for people only. The lock does not need it.
-    if (::ftruncate(fd.get(), 0) == 0) (void)!::write(fd.get(), pid.data(), pid.size());
+    struct stat info {};
+    const bool is_ours = ::fstat(fd.get(), &info) == 0 && info.st_nlink == 1;
+    if (is_ours && ::ftruncate(fd.get(), 0) == 0) (void)!::write(fd.get(), pid.data(), pid.size());
     return fd;
   }
   if (errno != EWOULDBLOCK) return StateFileError{path + " cannot be locked: " + errno_text(errno)};
@@ -97,6 +101,14 @@ DatabaseResult<void> begin_to_log(Database& database) {
   return {};
 }
 
+/// Gives the state an id, unless it has one. An older musterd does not look at this table.
+DatabaseResult<void> give_id(Database& database) {
+  return database.execute(
+      "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT; "
+      "INSERT INTO identity SELECT lower(hex(randomblob(16))) "
+      "WHERE NOT EXISTS (SELECT 1 FROM identity)");
+}
+
 }  // namespace
 
 boost::system::result<StateFile, StateFileError> StateFile::open(const std::string& folder) {
@@ -123,6 +135,7 @@ boost::system::result<StateFile, StateFileError> StateFile::open(const std::stri
 std::optional<StateFileError> StateFile::load() {
   auto done = database_.execute("BEGIN IMMEDIATE");
   if (done) done = migrate_state(database_);
+  if (done) done = give_id(database_);
   if (!done) return failed(path_, done.error());  // Closing rolls the transaction back.
   auto state = read();
   if (!state) return state.error();
@@ -161,6 +174,8 @@ boost::system::result<StoredState, StateFileError> StateFile::read() {
     if (!record) return void(problem = unreadable("run " + row.text(0), record.error().reason));
     state.runs.push_back({row.text(0), *std::move(record), {}});
   });
+  if (!problem)
+    each("SELECT id FROM identity", [&](const Statement& row) { state.id = row.text(0); });
   auto run = state.runs.begin();
   if (!problem)
     each("SELECT run_id, record FROM member ORDER BY run_id, addr, pid, local_id",

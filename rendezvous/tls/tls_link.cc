@@ -92,9 +92,10 @@ void TlsLink::time_out() {
 }
 
 void TlsLink::read_tcp() {
-  std::array<char, kMostReadBytes> bytes;
+  std::array<char, kMaxReadBytes> bytes;
   const ssize_t got = ::recv(tcp_.get(), bytes.data(), read_bytes_, 0);
   if (got < 0 && is_temporary(errno)) return;
+  if (got > 0) status_->note_received();
   if (got <= 0) tcp_ended_ = true;
   if (phase_ == Phase::Closing) {
     if (tcp_ended_ && (got < 0 || to_tcp_.empty())) end();
@@ -108,7 +109,7 @@ void TlsLink::read_tcp() {
     engine_->end_of_input();
   deliver();
   const bool small_records = decrypted_bytes_ < kSmallRecordBytes * decrypted_pieces_;
-  read_bytes_ = small_records ? kLeastReadBytes : std::min(2 * read_bytes_, kMostReadBytes);
+  read_bytes_ = small_records ? kLeastReadBytes : std::min(2 * read_bytes_, kMaxReadBytes);
 }
 
 // Decrypts, and passes on as many bytes as the plain side accepts.

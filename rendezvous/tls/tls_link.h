@@ -22,7 +22,7 @@ class TlsLink {
   /// The work for one read from TCP grows with the number of records in it, and other connections
   /// wait meanwhile. So a read is large only for a peer whose records are not small.
   static constexpr std::size_t kLeastReadBytes = std::size_t{4} << 10;
-  static constexpr std::size_t kMostReadBytes = 2 * kPieceBytes;
+  static constexpr std::size_t kMaxReadBytes = 2 * kPieceBytes;
   static constexpr std::size_t kSmallRecordBytes = std::size_t{1} << 10;
 
   enum class Phase {

@@ -1,6 +1,7 @@
 #include "rendezvous/tls/tls_pump.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -36,6 +37,15 @@ using boost::system::error_code;
 constexpr std::uint64_t kWakeTag = 0;
 constexpr int kEventsInBatch = 256;
 constexpr int kFinishPollMs = 50;
+constexpr int kTurnPollMs = 100;
+constexpr std::uint64_t kTurnRounds = 2;
+
+/// Whether the peer has ended the connection, or its sending direction. No client of TLS does the
+/// latter before its handshake. Bytes that it has sent before may still be unread.
+bool has_ended(int fd) {
+  pollfd polled{fd, POLLRDHUP, 0};
+  return ::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
 
 Clock::duration time_for(TlsLink::Phase phase) {
   if (phase == TlsLink::Phase::Handshake) return kTlsHandshakeWithin;
@@ -76,6 +86,11 @@ class TlsPump::Impl {
     std::string peer;
     TlsLink::Phase phase = TlsLink::Phase::Handshake;  // The phase that `deadline` belongs to.
     Clock::time_point deadline;
+    bool has_turn = false;  // It is one of the kMaxTlsHandshakesAtOnce.
+    // When its turn began, or its client last sent something, and how often the thread had handled
+    // all events by then.
+    Clock::time_point moved_at;
+    std::uint64_t moved_round = 0;
     std::uint32_t tcp_watched = 0;
     std::uint32_t plain_watched = 0;
   };
@@ -89,7 +104,11 @@ class TlsPump::Impl {
   void wake();
   void run();
   void begin_joined();
-  void begin_next(const std::string& address);
+  void begin_next();
+  bool begin_next_of(const std::string& address);
+  void drop(const Joined& joined, const char* why);
+  void pass_turns_on();
+  void end_turn(std::uint64_t number, Entry& entry);
   void begin(Joined joined);
   void on_event(const epoll_event& event);
   void update(Entries::iterator at);
@@ -116,8 +135,11 @@ class TlsPump::Impl {
   std::uint64_t last_ = 0;
   std::set<std::pair<Clock::time_point, std::uint64_t>> deadlines_;
   std::map<std::string, Handshakes> handshakes_;  // At a server, by the client's address.
-  std::size_t waiting_ = 0;         // The number of waiting connections in all of `handshakes_`.
-  std::vector<std::string> freed_;  // The addresses that have ended a handshake.
+  std::size_t waiting_ = 0;  // The number of waiting connections in all of `handshakes_`.
+  std::deque<std::string>
+      addresses_;                   // Those with waiting connections, in the order of their turns.
+  std::set<std::uint64_t> turns_;   // The connections that have_turn.
+  std::uint64_t event_rounds_ = 0;  // How often all events that were ready have been handled.
   std::size_t closing_ = 0;
   std::optional<Clock::time_point> finish_by_;  // The object is being destroyed.
   bool has_unsent_ = false;  // Set by has_finished(): a connection still has bytes to send.
@@ -179,10 +201,11 @@ void TlsPump::Impl::run() {
     const int count = ::epoll_wait(set_.get(), events.data(), kEventsInBatch, wait_ms());
     for (int i = 0; i < count; ++i)
       on_event(events[static_cast<std::size_t>(i)]);
+    if (count < kEventsInBatch) ++event_rounds_;
     begin_joined();
     expire();
-    for (const std::string& address : std::exchange(freed_, {}))
-      begin_next(address);
+    pass_turns_on();
+    begin_next();
     if (has_finished(count > 0)) return;
   }
 }
@@ -202,8 +225,8 @@ bool TlsPump::Impl::has_finished(bool had_events) {
 
 int TlsPump::Impl::wait_ms() const {
   if (finish_by_) return has_unsent_ ? kFinishPollMs : 0;
-  if (!freed_.empty()) return 0;
-  const int most = waiting_ > 0 ? 1'000 : -1;  // To check which of them have waited too long.
+  // To check which of the waiting ones have waited too long, and which turns have come to nothing.
+  const int most = waiting_ > 0 ? (turns_.empty() ? 1'000 : kTurnPollMs) : -1;
   if (deadlines_.empty()) return most;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadlines_.begin()->first - Clock::now());
@@ -222,27 +245,82 @@ void TlsPump::Impl::begin_joined() {
       continue;
     }
     const std::string address = each.peer;
-    handshakes_[address].waiting.push_back(std::move(each));
+    auto& waiting = handshakes_[address].waiting;
+    if (waiting.empty()) addresses_.push_back(address);
+    waiting.push_back(std::move(each));
     ++waiting_;
-    begin_next(address);
   }
 }
 
-void TlsPump::Impl::begin_next(const std::string& address) {
-  for (;;) {
+// First come, first served, and few at once: a handshake that has begun is finished before too many
+// others begin. If all of them advanced side by side, then none would end before the clients give
+// up, and all the work would be for nothing. The addresses take turns, so that one of them cannot
+// keep the others waiting.
+void TlsPump::Impl::begin_next() {
+  std::size_t blocked = 0;  // The addresses in a row of which none could begin.
+  while (blocked < addresses_.size() && turns_.size() < kMaxTlsHandshakesAtOnce) {
+    const std::string address = std::move(addresses_.front());
+    addresses_.pop_front();
+    const bool begun = begin_next_of(address);
+    if (begun) blocked = 0;
     const auto known = handshakes_.find(address);
-    if (known == handshakes_.end()) return;
-    Handshakes& of_address = known->second;
-    if (of_address.waiting.empty() || of_address.now >= kMaxTlsHandshakesPerAddress) {
-      if (of_address.waiting.empty() && of_address.now == 0) handshakes_.erase(known);
-      return;
+    if (known == handshakes_.end()) continue;
+    if (!known->second.waiting.empty()) {
+      addresses_.push_back(address);
+      if (!begun) ++blocked;
+    } else if (known->second.now == 0) {
+      handshakes_.erase(known);
     }
+  }
+}
+
+/// Begins the next handshake of the address. Returns whether there was one that could begin.
+bool TlsPump::Impl::begin_next_of(const std::string& address) {
+  Handshakes& of_address = handshakes_[address];
+  while (!of_address.waiting.empty() && of_address.now < kMaxTlsHandshakesPerAddress) {
     Joined next = std::move(of_address.waiting.front());
     of_address.waiting.pop_front();
     --waiting_;
+    if (has_ended(next.tcp.get()) || has_ended(next.plain.get())) {
+      drop(next, "it has gone before its TLS handshake");
+      continue;
+    }
     ++of_address.now;
     begin(std::move(next));
+    return true;
   }
+  return false;
+}
+
+/// Drops a connection before its handshake, which would cost a signature.
+void TlsPump::Impl::drop(const Joined& joined, const char* why) {
+  const TlsFailure failure{TlsFailure::Kind::Lost, why};
+  joined.status->set_failure(failure);
+  joined.status->forget_tcp();
+  if (on_failed_) on_failed_(joined.peer, failure);
+}
+
+/// A client that does not go on with its handshake must not keep the others waiting. Its handshake
+/// continues when it does.
+void TlsPump::Impl::pass_turns_on() {
+  if (waiting_ == 0) return;
+  const auto now = Clock::now();
+  for (auto turn = turns_.begin(); turn != turns_.end();) {
+    const std::uint64_t number = *turn++;
+    const auto at = entries_.find(number);
+    if (at == entries_.end()) {
+      turns_.erase(number);
+      continue;
+    }
+    // What the client has sent would have been handled by now, however busy this thread is.
+    const bool is_silent = event_rounds_ >= at->second.moved_round + kTurnRounds;
+    if (is_silent && now - at->second.moved_at >= kTlsTurnStalled) end_turn(number, at->second);
+  }
+}
+
+void TlsPump::Impl::end_turn(std::uint64_t number, Entry& entry) {
+  entry.has_turn = false;
+  turns_.erase(number);
 }
 
 void TlsPump::Impl::begin(Joined joined) {
@@ -254,6 +332,12 @@ void TlsPump::Impl::begin(Joined joined) {
       std::make_unique<TlsLink>(std::move(joined.tcp), std::move(joined.plain),
                                 entry.context->new_engine(entry.peer), std::move(joined.status));
   const auto at = entries_.emplace(number, std::move(entry)).first;
+  if (at->second.context->side() == TlsSide::Server) {
+    at->second.has_turn = true;
+    at->second.moved_at = Clock::now();
+    at->second.moved_round = event_rounds_;
+    turns_.insert(number);
+  }
   enter_phase(at, TlsLink::Phase::Handshake);
   at->second.link->start();
   update(at);
@@ -275,6 +359,10 @@ void TlsPump::Impl::on_event(const epoll_event& event) {
       link.on_plain(event.events);
   } catch (const std::exception&) {  // Out of memory: only this connection ends.
     link.end();
+  }
+  if (at->second.has_turn) {
+    at->second.moved_at = Clock::now();
+    at->second.moved_round = event_rounds_ + 1;
   }
   update(at);
 }
@@ -308,8 +396,10 @@ bool TlsPump::Impl::watch(int fd, std::uint32_t wanted, std::uint32_t& watched, 
 void TlsPump::Impl::enter_phase(Entries::iterator at, TlsLink::Phase phase) {
   Entry& entry = at->second;
   deadlines_.erase({entry.deadline, at->first});
-  if (entry.phase == TlsLink::Phase::Handshake && phase != TlsLink::Phase::Handshake)
+  if (entry.phase == TlsLink::Phase::Handshake && phase != TlsLink::Phase::Handshake) {
+    if (entry.has_turn) end_turn(at->first, entry);
     leave_handshake(entry.peer);
+  }
   const TlsFailure& failure = entry.link->failure();
   const bool has_ended = phase == TlsLink::Phase::Closing || phase == TlsLink::Phase::Over;
   const bool was_shaking = entry.phase == TlsLink::Phase::Handshake;
@@ -329,7 +419,7 @@ void TlsPump::Impl::leave_handshake(const std::string& peer) {
   const auto known = handshakes_.find(peer);
   if (known == handshakes_.end()) return;  // A client has no such limit.
   --known->second.now;
-  freed_.push_back(peer);
+  if (known->second.now == 0 && known->second.waiting.empty()) handshakes_.erase(known);
 }
 
 void TlsPump::Impl::forget(Entries::iterator at) {
@@ -352,8 +442,10 @@ void TlsPump::Impl::expire() {
 void TlsPump::Impl::drop_stale(Clock::time_point now) {
   for (auto& [address, handshakes] : handshakes_)
     for (auto& waiting = handshakes.waiting;
-         !waiting.empty() && now - waiting.front().at > kTlsTurnWithin; waiting.pop_front())
+         !waiting.empty() && now - waiting.front().at > kTlsTurnWithin; waiting.pop_front()) {
       --waiting_;
+      drop(waiting.front(), "its turn for a TLS handshake did not come in time");
+    }
 }
 
 TlsPump::TlsPump(SharedTlsContext context, OnFailed on_failed)

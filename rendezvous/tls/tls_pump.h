@@ -25,6 +25,11 @@ inline constexpr unsigned char kTlsFirstByte = 0x16;
 
 /// The number of handshakes that one address may have at once at a server. Others wait.
 inline constexpr std::size_t kMaxTlsHandshakesPerAddress = 64;
+/// The number of clients that a server serves at once with the steps of their handshakes. Clients
+/// that let it wait do not count.
+inline constexpr std::size_t kMaxTlsHandshakesAtOnce = 16;
+/// A client that has not gone on with its handshake for so long gives its turn to another one.
+inline constexpr auto kTlsTurnStalled = std::chrono::milliseconds(200);
 /// The number of ended connections that wait for the peer to close, too. Beyond it, connections end
 /// at once.
 inline constexpr std::size_t kMaxTlsClosing = 4096;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -30,6 +31,8 @@ class TlsStatus {
     const std::lock_guard lock(mutex_);
     return peer_names_;
   }
+  /// Whether the peer has sent anything: it has begun the handshake.
+  bool has_received() const { return received_.load(std::memory_order_relaxed); }
   /// Ends the connection if data sent over TCP is not acknowledged for so long.
   void set_lost_after(std::chrono::milliseconds time) {
     const auto ms = static_cast<unsigned>(time.count());
@@ -38,6 +41,7 @@ class TlsStatus {
   }
 
   // Called by the pump.
+  void note_received() { received_.store(true, std::memory_order_relaxed); }
   void set_failure(TlsFailure failure) {
     const std::lock_guard lock(mutex_);
     if (failure_.kind == TlsFailure::Kind::None) failure_ = std::move(failure);
@@ -53,6 +57,7 @@ class TlsStatus {
 
  private:
   mutable std::mutex mutex_;
+  std::atomic<bool> received_{false};
   TlsFailure failure_;
   std::vector<std::string> peer_names_;
   int tcp_fd_;  // -1: closed.

@@ -1,4 +1,4 @@
-// The c10d TCPStore protocol of torch 2.4 to 2.13: bytes <-> requests and replies.
+// The c10d TCPStore protocol of torch 2.4 to 2.15: bytes <-> requests and replies.
 //
 // Pure. A request has no length in front and no end mark. A reader must know the layout of each
 // query, and after a mistake it cannot find the next request. docs/protocol.md has the bytes.

@@ -23,7 +23,7 @@ constexpr std::int64_t kGrpcAborted = 10;
 constexpr std::int64_t kGrpcInternal = 13;
 constexpr std::int64_t kGrpcUnavailable = 14;
 constexpr std::int64_t kGrpcUnauthenticated = 16;
-constexpr std::size_t kMostTokenBytes = 16'384;  // A signed one (JWT) has about 500.
+constexpr std::size_t kMaxEtcdTokenBytes = 16'384;  // A signed one (JWT) has about 500.
 constexpr const char* kNoSuchShape = "etcd's answer does not have the expected form";
 
 std::string json_text(const EtcdJson& json) {
@@ -214,7 +214,7 @@ std::string encode_authenticate(const std::string& user, const std::string& pass
 EtcdJsonResult<std::string> decode_authenticated(std::string_view text) {
   std::string token = text_in(parsed(text), "token");
   const auto is_header = [](char c) { return c > ' ' && c <= '~'; };
-  if (token.empty() || token.size() > kMostTokenBytes ||
+  if (token.empty() || token.size() > kMaxEtcdTokenBytes ||
       !std::all_of(token.begin(), token.end(), is_header))
     return EtcdJsonError{kNoSuchShape};
   return {boost::system::in_place_value, std::move(token)};

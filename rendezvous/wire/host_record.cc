@@ -11,7 +11,7 @@ namespace {
 
 using HostJson = nlohmann::ordered_json;
 
-constexpr std::size_t kMostHostBytes = 256;
+constexpr std::size_t kMaxHostBytes = 256;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::string encode_host_record(const HostRecord& record) {
 }
 
 std::optional<HostRecord> decode_host_record(std::string_view text) {
-  if (text.size() > kMostHostRecordBytes) return std::nullopt;
+  if (text.size() > kMaxHostRecordBytes) return std::nullopt;
   const HostJson json = HostJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   const auto name = json.find("name");
@@ -37,7 +37,7 @@ std::optional<HostRecord> decode_host_record(std::string_view text) {
   if (!host->is_string() || port == json.end() || !port->is_number_unsigned()) return std::nullopt;
   const auto number = port->get<std::uint64_t>();
   record.host = host->get<std::string>();
-  if (record.host.empty() || record.host.size() > kMostHostBytes || number == 0 || number > 65535)
+  if (record.host.empty() || record.host.size() > kMaxHostBytes || number == 0 || number > 65535)
     return std::nullopt;
   record.port = static_cast<std::uint16_t>(number);
   return record;

@@ -17,7 +17,7 @@ struct HostRecord {
   bool operator==(const HostRecord&) const = default;
 };
 
-inline constexpr std::size_t kMostHostRecordBytes = 4096;
+inline constexpr std::size_t kMaxHostRecordBytes = 4096;
 
 std::string encode_host_record(const HostRecord& record);
 /// Empty if no muster agent has written the text.

@@ -1,6 +1,6 @@
 #include "rendezvous/wire/http_key.h"
 
-#include "rendezvous/wire/hex.h"
+#include "rendezvous/core/hex.h"
 
 namespace muster {
 namespace {

@@ -9,6 +9,7 @@
 #include "rendezvous/core/check.h"
 #include "rendezvous/wire/native_json.h"
 #include "rendezvous/wire/native_report.h"
+#include "rendezvous/wire/native_welcome.h"
 
 namespace muster {
 
@@ -17,6 +18,7 @@ namespace {
 using native::Fields;
 using native::Json;
 using native::parse_json;
+using native::read_hex;
 
 // The fields are written in the order of docs/protocol.md.
 using OrderedJson = nlohmann::ordered_json;
@@ -34,7 +36,7 @@ constexpr std::array<std::string_view, std::variant_size_v<NativeRequest>> kRequ
 constexpr std::array<std::string_view, std::variant_size_v<NativeMessage>> kMessageTypes = {
     "welcome",       "refused",    "waiting",   "alive",        "prepare_store", "round",
     "restart_round", "run_closed", "run_ended", "join_refused", "not_a_member",  "resumed",
-    "rejoin",        "reached",    "challenge", "ask"};
+    "rejoin",        "reached",    "challenge", "ask",          "notice"};
 constexpr std::array<std::string_view, 3> kStates = {"running", "stopped", "finished"};
 
 // --- writing -------------------------------------------------------------------------------------
@@ -98,7 +100,10 @@ struct FieldWriter {
     if (joined.life != 0) out["life"] = joined.life;
     if (joined.generation != 0) out["generation"] = joined.generation;
     if (joined.restart_count != 0) out["restart_count"] = joined.restart_count;
+    if (joined.lease > Duration::zero()) out["lease_ns"] = joined.lease.count();
+    if (joined.proxied) out["proxied"] = true;
     if (joined.preferred_rank) out["preferred_rank"] = *joined.preferred_rank;
+    if (!joined.command.empty()) out["command"] = joined.command;
     out["spare"] = joined.spare;
     out["hosts_rendezvous"] = joined.hosts_rendezvous;
   }
@@ -135,16 +140,7 @@ struct FieldWriter {
     out["what"] = cut(finished.what);
   }
 
-  void operator()(const NativeWelcome& welcome) const {
-    out["protocol_version"] = welcome.protocol_version;
-    out["muster_version"] = welcome.muster_version;
-    out["peer_address"] = welcome.peer_address;
-    if (welcome.lease) out["lease_ns"] = welcome.lease->count();
-    if (welcome.resumes) out["resumes"] = true;
-    if (welcome.outlives_nodes) out["outlives_nodes"] = true;
-    if (!welcome.proof.empty()) out["proof"] = welcome.proof;
-    if (welcome.takes_reports) out["takes_reports"] = true;
-  }
+  void operator()(const NativeWelcome& welcome) const { native::write(welcome, out); }
   void operator()(const NativeAlive&) const {}
   void operator()(const NativeRefused& refused) const {
     out["text"] = cut(refused.text);
@@ -180,7 +176,7 @@ struct FieldWriter {
     out["why"] = kWhys[static_cast<std::size_t>(refused.why)];
     out["text"] = cut(refused.text);
   }
-  void operator()(const NotAMember&) const {}
+  void operator()(const NotAMember& lost) const { native::write(lost, out); }
   void operator()(const Resumed& resumed) const {
     out["round"] = resumed.round;
     out["generation"] = resumed.generation;
@@ -209,6 +205,7 @@ struct FieldWriter {
   void operator()(const NodeReport& report) const { native::write(report, out); }
   void operator()(const NodeAsked& asked) const { native::write(asked, out); }
   void operator()(const NodeAnswered& answered) const { native::write(answered, out); }
+  void operator()(const Notice& notice) const { native::write(notice, out); }
 };
 
 // The usual number of fields of a message: allocates them at once.
@@ -245,17 +242,6 @@ RunSettings read_run(Fields fields) {
           .last_call_timeout = Duration(fields.number<std::int64_t>("last_call_timeout_ns"))};
 }
 
-/// A nonce or a proof.
-std::string read_hex(Fields& fields, const char* name) {
-  std::string text = fields.text(name, kProofDigits);
-  const bool is_hex = std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-  });
-  if (text.size() != kProofDigits || !is_hex)
-    fields.fail(name, "not " + std::to_string(kProofDigits) + " hexadecimal digits");
-  return text;
-}
-
 // Of a hello in another protocol version, only the two versions can be read.
 void read(Fields& fields, NativeHello& hello) {
   hello.protocol_version = fields.number<int>("protocol_version");
@@ -279,7 +265,10 @@ void read(Fields& fields, NodeJoined& joined) {
   if (fields.has("generation"))
     joined.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
   if (fields.has("restart_count")) joined.restart_count = fields.number<int>("restart_count");
+  if (fields.has("lease_ns")) joined.lease = Duration(fields.number<std::int64_t>("lease_ns"));
+  if (fields.has("proxied")) joined.proxied = fields.boolean("proxied");
   if (fields.has("preferred_rank")) joined.preferred_rank = fields.number<int>("preferred_rank");
+  if (fields.has("command")) joined.command = fields.text("command", kMaxCommandBytes);
   joined.spare = fields.boolean("spare");
   joined.hosts_rendezvous = fields.boolean("hosts_rendezvous");
   if (joined.run.min_nodes > joined.run.max_nodes) fields.fail("run.max_nodes", "below min_nodes");
@@ -330,17 +319,6 @@ void read(Fields& fields, NodeFinished& finished) {
   finished.what = fields.text("what");
 }
 
-void read(Fields& fields, NativeWelcome& welcome) {
-  welcome.protocol_version = fields.number<int>("protocol_version");
-  welcome.muster_version = fields.text("muster_version", kMaxVersionBytes);
-  if (welcome.protocol_version != kNativeProtocolVersion) return;
-  welcome.peer_address = fields.text("peer_address", kMaxAddressBytes);
-  if (fields.has("lease_ns")) welcome.lease = Duration(fields.number<std::int64_t>("lease_ns", 1));
-  if (fields.has("resumes")) welcome.resumes = fields.boolean("resumes");
-  if (fields.has("outlives_nodes")) welcome.outlives_nodes = fields.boolean("outlives_nodes");
-  if (fields.has("proof")) welcome.proof = read_hex(fields, "proof");
-  if (fields.has("takes_reports")) welcome.takes_reports = fields.boolean("takes_reports");
-}
 void read(Fields&, NativeAlive&) {}
 void read(Fields& fields, NativeRefused& refused) {
   refused.text = fields.text("text");
@@ -383,7 +361,6 @@ void read(Fields& fields, JoinRefused& refused) {
   refused.why = fields.one_of<JoinRefused::Why>("why", kWhys);
   refused.text = fields.text("text");
 }
-void read(Fields&, NotAMember&) {}
 void read(Fields& fields, Resumed& resumed) {
   resumed.round = fields.number<std::int64_t>("round", -1);
   resumed.generation = fields.number<std::int64_t>("generation", 0, kMaxGeneration);
@@ -413,7 +390,7 @@ void read(Fields& fields, NativeChallenge& challenge) {
 void read(Fields& fields, NativeProve& prove) {
   prove.proof = read_hex(fields, "proof");
 }
-using native::read;  // Reports of nodes and questions to them: native_report.h.
+using native::read;  // native_welcome.h; reports of nodes and questions to them: native_report.h.
 
 // Reads the alternative at `index`.
 template <typename Variant, std::size_t I = 0>

@@ -55,6 +55,15 @@ struct NativeWelcome {
   std::string proof = {};
   /// The host accepts reports (NodeReport).
   bool takes_reports = false;
+  /// The two ends of the connection as the host sees them, "address:port". Empty: an older host. If
+  /// the client sees others, something between the two has its own connection with each of them.
+  std::string peer_end = {};
+  std::string own_end = {};
+  /// The state that the host keeps of its runs: hosts with the same id know the same runs. Empty:
+  /// unknown, as of an older host or of a node that hosts its own run.
+  std::string state_id = {};
+  /// Other hosts may serve this state after this one.
+  bool state_is_shared = false;
 };
 /// Answers a keep-alive.
 struct NativeAlive {};
@@ -103,7 +112,7 @@ using NativeRequest = std::variant<NativeHello, NodeJoined, NodeResumed, KeptAli
 using NativeMessage =
     std::variant<NativeWelcome, NativeRefused, NativeWaiting, NativeAlive, PrepareStore,
                  RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused, NotAMember, Resumed,
-                 Rejoin, NativeReached, NativeChallenge, NodeAsked>;
+                 Rejoin, NativeReached, NativeChallenge, NodeAsked, Notice>;
 
 /// A whole frame. It does not contain `from` or `to`: the connection identifies the node.
 std::string encode(const NativeRequest& request);

@@ -126,4 +126,14 @@ Fields Fields::element(const char* name, const Json& list, std::size_t index) {
   return {no_fields(), error_, std::move(path)};
 }
 
+std::string read_hex(Fields& fields, const char* name) {
+  std::string text = fields.text(name, kProofDigits);
+  const bool is_hex = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+  if (text.size() != kProofDigits || !is_hex)
+    fields.fail(name, "not " + std::to_string(kProofDigits) + " hexadecimal digits");
+  return text;
+}
+
 }  // namespace muster::native

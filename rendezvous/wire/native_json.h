@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/core/limits.h"
 #include "rendezvous/wire/native_codec.h"
 
 namespace muster::native {
@@ -67,5 +68,8 @@ class Fields {
   std::optional<NativeError>& error_;
   std::string path_;
 };
+
+/// A nonce or a proof.
+std::string read_hex(Fields& fields, const char* name);
 
 }  // namespace muster::native

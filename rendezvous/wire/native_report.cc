@@ -13,8 +13,8 @@ constexpr std::array<std::string_view, 4> kWorkerStates = {"starting", "running"
                                                            "failed"};
 constexpr std::array<std::string_view, 2> kWhats = {"log", "stacks"};
 // Three years: a sum with another time does not overflow.
-constexpr std::int64_t kMostAge = 100'000'000'000'000'000;
-constexpr std::int64_t kMostCount = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxAge = 100'000'000'000'000'000;
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int64_t>::max();
 
 // The bytes of `text` that may be written. In a text that is not UTF-8, each byte may become a
 // character of three bytes.
@@ -58,10 +58,10 @@ WorkerReport read_worker(Fields fields) {
   if (fields.has("exit_code")) worker.exit_code = fields.number<int>("exit_code", -128, 255);
   if (fields.has("step"))
     worker.step =
-        fields.number<std::int64_t>("step", std::numeric_limits<std::int64_t>::min(), kMostCount);
+        fields.number<std::int64_t>("step", std::numeric_limits<std::int64_t>::min(), kMaxCount);
   if (fields.has("progress_before_ns"))
     worker.progress_before =
-        Duration(fields.number<std::int64_t>("progress_before_ns", 0, kMostAge));
+        Duration(fields.number<std::int64_t>("progress_before_ns", 0, kMaxAge));
   return worker;
 }
 
@@ -123,13 +123,13 @@ void write(const NodeAsked& asked, OrderedJson& out) {
 }
 
 void read(Fields& fields, NodeAsked& asked) {
-  asked.number = fields.number<std::uint64_t>("number", 0, kMostCount);
+  asked.number = fields.number<std::uint64_t>("number", 0, kMaxCount);
   asked.what = fields.one_of<NodeAsked::What>("what", kWhats);
   asked.local_rank = fields.number<int>("local_rank", 0, kMaxLocalWorldSize);
   if (asked.what != NodeAsked::What::Log) return;
   asked.from_stderr = fields.boolean("from_stderr");
   asked.offset = fields.number<std::int64_t>("offset", std::numeric_limits<std::int64_t>::min() + 1,
-                                             kMostCount);
+                                             kMaxCount);
   asked.attempt = fields.number<int>("attempt");
 }
 
@@ -147,7 +147,7 @@ void write(const NodeAnswered& answered, OrderedJson& out) {
 }
 
 void read(Fields& fields, NodeAnswered& answered) {
-  answered.number = fields.number<std::uint64_t>("number", 0, kMostCount);
+  answered.number = fields.number<std::uint64_t>("number", 0, kMaxCount);
   if (fields.has("error")) {
     answered.error = fields.text("error", kMaxReportTextBytes);
     return;
@@ -158,11 +158,27 @@ void read(Fields& fields, NodeAnswered& answered) {
   else
     fields.fail("base64", "not base64");
   // Below the largest number, so that the offset of the piece's end fits into the type, too.
-  constexpr auto kMostOffset =
+  constexpr auto kMaxOffset =
       std::numeric_limits<std::int64_t>::max() - std::int64_t{kMaxPieceBytes};
-  answered.offset = fields.number<std::int64_t>("offset", 0, kMostOffset);
+  answered.offset = fields.number<std::int64_t>("offset", 0, kMaxOffset);
   answered.size = fields.number<std::int64_t>("size");
   answered.attempt = fields.number<int>("attempt");
+}
+
+void write(const Notice& notice, OrderedJson& out) {
+  out["text"] = beginning_of(notice.text);
+}
+
+void read(Fields& fields, Notice& notice) {
+  notice.text = fields.text("text", kMaxReportTextBytes);
+}
+
+void write(const NotAMember& lost, OrderedJson& out) {
+  if (!lost.why.empty()) out["why"] = beginning_of(lost.why);
+}
+
+void read(Fields& fields, NotAMember& lost) {
+  if (fields.has("why")) lost.why = fields.text("why", kMaxReportTextBytes);
 }
 
 }  // namespace muster::native

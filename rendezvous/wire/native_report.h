@@ -1,7 +1,8 @@
-// The native messages for reports, questions and answers: fields to JSON and back.
+// The native messages for reports, notices, questions and answers: fields to JSON and back.
 #pragma once
 
 #include "rendezvous/core/node_report.h"
+#include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/wire/native_json.h"
 
 namespace muster::native {
@@ -12,9 +13,13 @@ using OrderedJson = nlohmann::ordered_json;
 void write(const NodeReport& report, OrderedJson& out);
 void write(const NodeAsked& asked, OrderedJson& out);
 void write(const NodeAnswered& answered, OrderedJson& out);
+void write(const Notice& notice, OrderedJson& out);
+void write(const NotAMember& lost, OrderedJson& out);
 
 void read(Fields& fields, NodeReport& report);
 void read(Fields& fields, NodeAsked& asked);
 void read(Fields& fields, NodeAnswered& answered);
+void read(Fields& fields, Notice& notice);
+void read(Fields& fields, NotAMember& lost);
 
 }  // namespace muster::native

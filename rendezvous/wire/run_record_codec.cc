@@ -22,7 +22,7 @@ constexpr std::array kFailureKinds = {RunEvent::Kind::NodeLost, RunEvent::Kind::
 constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
 // A reason from outside and the host's addition to it, in characters of up to three bytes.
 constexpr std::size_t kMaxRecordedText = 8 * kMaxNativeTextBytes;
-constexpr std::int64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxNumber = std::numeric_limits<std::int64_t>::max();
 
 std::string to_text(const RecordJson& json) {
   return json.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
@@ -153,8 +153,8 @@ void read_lists(Fields& fields, RunRecord& record) {
     });
   if (fields.has("strikes"))
     fields.each("strikes", kMaxStruckHosts, [&](Fields host) {
-      const Strikes strikes{host.number<int>("failures", 0, kMostStrikes),
-                            host.number<int>("losses", 0, kMostStrikes)};
+      const Strikes strikes{host.number<int>("failures", 0, kMaxStrikes),
+                            host.number<int>("losses", 0, kMaxStrikes)};
       record.strikes.push_back({host.text("host", kMaxRecordedText), strikes});
     });
   if (fields.has("lost_agents"))
@@ -206,6 +206,7 @@ std::string encode(const RunRecord& record) {
   for (const std::string& instance : record.lost_agents)
     json["lost_agents"].push_back({{"instance", instance}});
   if (record.uncounted_generation) json["uncounted_generation"] = *record.uncounted_generation;
+  if (record.lease > Duration::zero()) json["lease_ns"] = record.lease.count();
   if (record.first_failure) json["first_failure"] = failure_json(*record.first_failure);
   return to_text(json);
 }
@@ -244,6 +245,7 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
     if (fields.has("uncounted_generation"))
       record.uncounted_generation =
           fields.number<std::int64_t>("uncounted_generation", 0, kMaxGeneration);
+    if (fields.has("lease_ns")) record.lease = Duration(fields.number<std::int64_t>("lease_ns"));
     if (fields.has("first_failure"))
       record.first_failure = recorded_failure(fields.object("first_failure"));
     read_lists(fields, record);
@@ -305,7 +307,7 @@ boost::system::result<EndedRun, RecordError> decode_ended_run(std::string_view t
   return read_record<EndedRun>(text, [](Fields fields) {
     EndedRun run;
     run.run_id = fields.text("run_id", kMaxRecordedText);
-    run.ended_at = fields.number<std::int64_t>("ended_at", 0, kMostNumber);
+    run.ended_at = fields.number<std::int64_t>("ended_at", 0, kMaxNumber);
     run.rounds = fields.number<std::int64_t>("rounds");
     run.generation = fields.number<std::int64_t>("generation");
     run.nodes = fields.number<std::int64_t>("nodes");

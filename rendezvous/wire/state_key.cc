@@ -2,25 +2,69 @@
 
 #include <algorithm>
 
+#include "pickle/dry_run.h"
 #include "rendezvous/wire/base64.h"
 #include "rendezvous/wire/state_codec.h"
 
 namespace muster {
 namespace {
 
-// CPython 3.14, Modules/_pickle.c: the opcodes of all protocols. The unpickler stops at any other
-// byte.
-constexpr std::string_view kOpcodesBelow128 = "().012BCFGIJKLMNPQRSTUVX]abcdeghijlopqrstu}";
-constexpr unsigned char kFirstOpcodeFrom128 = 0x80;  // PROTO
-constexpr unsigned char kLastOpcode = 0x98;          // READONLY_BUFFER
-
-bool is_opcode(unsigned char byte) {
-  if (byte < 0x80) return kOpcodesBelow128.find(static_cast<char>(byte)) != std::string_view::npos;
-  return byte >= kFirstOpcodeFrom128 && byte <= kLastOpcode;
-}
+constexpr char kProto = '\x80';
+// A text is checked each time that something is appended, so this bounds the work.
+constexpr std::size_t kMaxAppendedText = 65'536;
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+
+struct Decoded {
+  std::string bytes;  // Python's b64decode() decodes these, whatever is appended to the text.
+  bool has_base64 = false;
+  char only_digit = '\0';  // The text has only this digit. 0: it has none, or several.
+  bool goes_on = false;    // Digits follow the padding: it depends on the Python if it reads them.
+};
+
+/// Python's b64decode() skips all characters outside of the alphabet, and '=' before the second
+/// digit of a group.
+Decoded decode_as_python(std::string_view text) {
+  Decoded decoded;
+  std::string digits;
+  bool padded = false;
+  for (const char c : text) {
+    if (c == '=' && digits.size() % 4 >= 2) padded = true;
+    if (!is_base64_digit(c)) continue;
+    if (padded) {
+      decoded.goes_on = true;
+      break;
+    }
+    digits += c;
+  }
+  decoded.has_base64 = !digits.empty();
+  if (digits.size() == 1) decoded.only_digit = digits.front();
+  const std::size_t whole_bytes = digits.size() * 6 / 8;
+  digits.append((4 - digits.size() % 4) % 4, 'A');  // Zero bits.
+  if (auto bytes = base64_decode(digits)) decoded.bytes = *std::move(bytes);
+  decoded.bytes.resize(std::min(whole_bytes, decoded.bytes.size()));
+  return decoded;
+}
+
+pickle::DryRun dry_run(const Decoded& decoded) {
+  if (!decoded.only_digit) return pickle::dry_run(decoded.bytes);
+  // A client may still append the second digit. Its upper two bits belong to the first byte.
+  for (const char* rest : {"AAA", "QAA", "gAA", "wAA"}) {
+    const auto bytes = base64_decode(decoded.only_digit + std::string(rest));
+    if (bytes && pickle::dry_run(std::string_view(*bytes).substr(0, 1)) != pickle::DryRun::Fails)
+      return pickle::DryRun::EndsEarly;
+  }
+  return pickle::DryRun::Fails;
+}
+
+/// Whether Python's unpickler may read the text, or a longer one that begins with it. A text
+/// without base64 is no beginning, unless there is more of it (`is_cut`).
+bool may_become_pickle(std::string_view text, bool is_cut = false) {
+  const Decoded decoded = decode_as_python(text);
+  if (decoded.bytes.starts_with(kProto)) return true;
+  return (decoded.has_base64 || is_cut) && dry_run(decoded) != pickle::DryRun::Fails;
 }
 
 }  // namespace
@@ -39,36 +83,48 @@ bool is_state_key(std::string_view key) {
   return true;
 }
 
-bool cannot_be_pickle(std::string_view text) {
-  // Python's b64decode() skips all characters outside of the alphabet, and '=' before the second
-  // digit. The first two digits make the first byte.
-  std::string digits;
-  for (std::size_t i = 0; i < text.size() && digits.size() < 2; ++i)
-    if (is_base64_digit(text[i])) digits += text[i];
-  if (digits.empty()) return true;
-  const auto begins_none = [&](std::string_view rest) {
-    const auto first = base64_decode(std::string(digits).append(rest));
-    return first && !is_opcode(static_cast<unsigned char>(first->front()));
-  };
-  if (digits.size() == 2) return begins_none("AA");
-  // A client may still append the second digit; its upper two bits belong to the first byte.
-  return begins_none("AAA") && begins_none("QAA") && begins_none("gAA") && begins_none("wAA");
+bool may_be_pickle(std::string_view text) {
+  const Decoded decoded = decode_as_python(text);
+  // Any word may begin as a pickle of protocol 0, but only pickles begin so: also a broken one is
+  // no value of somebody's own.
+  if (decoded.bytes.starts_with(kProto)) return true;
+  switch (dry_run(decoded)) {
+    case pickle::DryRun::Fails:
+      return false;
+    case pickle::DryRun::EndsEarly:
+      return decoded.goes_on || (decoded.has_base64 && decoded.bytes.empty());
+    case pickle::DryRun::MayRead:
+      break;
+  }
+  return true;
 }
 
-std::optional<std::string> refuse_planted_pickle(const Request& request) {
+std::optional<std::string> refuse_planted_pickle(const Request& request, const StoredText& stored) {
   const auto planted = [](std::string_view key, std::string_view text) {
-    return is_state_key(key) && text != kNoStateText && !cannot_be_pickle(text);
+    return is_state_key(key) && text != kNoStateText && may_become_pickle(text);
   };
   const auto refusal = [](std::string_view key) {
     return "a value that Python could unpickle is written under " + std::string(key) +
            ", where no run is known";
   };
   switch (request.query) {
-    case Query::Set:
     case Query::CompareSet:
-    case Query::Append:
+      if (is_state_key(request.key) && request.value != kNoStateText &&
+          may_be_pickle(request.value))
+        return refusal(request.key);
+      return std::nullopt;
+    case Query::Set:
       if (planted(request.key, request.value)) return refusal(request.key);
       return std::nullopt;
+    case Query::Append: {
+      if (!is_state_key(request.key)) return std::nullopt;
+      const std::string_view before = stored(request.key);
+      std::string begin(before.substr(0, kMaxAppendedText));
+      begin.append(request.value.substr(0, kMaxAppendedText - begin.size()));
+      if (may_become_pickle(begin, begin.size() < before.size() + request.value.size()))
+        return refusal(request.key);
+      return std::nullopt;
+    }
     case Query::MultiSet:
       for (std::size_t i = 0; i < request.keys.size(); ++i)
         if (planted(request.keys[i], request.values[i])) return refusal(request.keys[i]);

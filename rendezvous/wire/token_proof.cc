@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "rendezvous/core/check.h"
-#include "rendezvous/wire/hex.h"
+#include "rendezvous/core/hex.h"
 
 namespace muster {
 namespace {
@@ -36,6 +36,12 @@ TokenGate::Step refuse(std::string text, std::string close, std::string_view cau
 }
 
 }  // namespace
+
+bool same_token(const SharedTokenCrypto& one, const SharedTokenCrypto& other) {
+  constexpr std::string_view kText = "same token";
+  if (!one || !other) return one == other;
+  return one->equal(one->mac(kText), other->mac(kText));
+}
 
 TokenClaim::TokenClaim(const TokenCrypto& crypto)
     : crypto_(crypto), nonce_(to_hex(crypto.nonce())) {}

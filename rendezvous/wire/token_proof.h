@@ -33,6 +33,8 @@ class TokenCrypto {
   virtual bool equal(std::string_view a, std::string_view b) const = 0;
 };
 using SharedTokenCrypto = std::shared_ptr<const TokenCrypto>;
+/// Whether both are the same token. Null is one, too.
+bool same_token(const SharedTokenCrypto& one, const SharedTokenCrypto& other);
 
 /// The tokens that a host requires. May be used by several threads: they never change.
 class HostTokens {

@@ -160,6 +160,19 @@ class C10dDoor(TokenTest):
         self.let_in(self.STRANGER)
         self.assertIn("access token=no tls=no c10d_allow=any advice=", self.check_log())
 
+    def test_one_address_cannot_use_up_a_small_number_of_runs(self):
+        self.musterd = Musterd(self.dir, "--max-runs=6")
+        self.addCleanup(self.musterd.stop)
+        def begins(number, address):
+            client = self.node(address)
+            client.send(request(COMPARE_SET, STATE_KEY + b"run-%d" % number, b"", NO_STATE))
+            return client
+        held = [begins(i, self.STRANGER) for i in range(5)]
+        for client in held:
+            self.assertEqual(client.receive_text(), NO_STATE)
+        self.assertTrue(begins(5, self.STRANGER).is_closed())
+        self.assertEqual(begins(6, self.MEMBER).receive_text(), NO_STATE)
+
     def test_a_store_alone_refuses_before_it_reads(self):
         self.musterd = Musterd(self.dir, "--only-store", "--c10d-allow=127.0.0.8")
         self.addCleanup(self.musterd.stop)
@@ -196,7 +209,7 @@ class RunsApart(TokenTest):
         for data in (request(GET, self.STATE_B), request(COMPARE_SET, self.STATE_B, b"", NO_STATE),
                      request(GET, self.STATE_B + b".0/secret"), request(SET, self.STATE_B + b".0/secret", "x"),
                      keys_request(MULTI_GET, [self.STATE_A, self.STATE_B]), keys_request(WAIT, [self.STATE_B]),
-                     request(DELETE_KEY, self.STATE_B + b".0/secret"), bytes([LIST_KEYS]),
+                     request(DELETE_KEY, self.STATE_B + b".0/secret"),
                      bytes([MULTI_SET]) + u64(1) + text(self.STATE_B + b".0/secret") + text("x")):
             client = self.node()
             client.send(request(COMPARE_SET, self.STATE_A, b"", NO_STATE) + request(SET, self.STATE_A + b".0/k", "a"))
@@ -207,6 +220,50 @@ class RunsApart(TokenTest):
         keeper.send(request(GET, self.STATE_B + b".0/secret"))
         self.assertEqual(keeper.receive_text(), b"b")
         self.check_log()
+
+    def keys_listed(self, client):
+        client.send(bytes([LIST_KEYS]))
+        count = int.from_bytes(client.receive(8), "little")
+        return [client.receive_text() for _ in range(count)]
+
+    def test_a_client_lists_the_keys_of_its_run_and_no_others(self):
+        self.start("--c10d-allow=members,loopback")
+        longer = self.STATE_A + b".c"  # Another run, whose keys begin with the state key of the first.
+        keys = {state: sorted(state + b".%d/k%d" % (n, n) for n in range(3)) for state in (self.STATE_A, self.STATE_B, longer)}
+        for state, names in keys.items():
+            client = self.node()
+            client.send(b"".join(request(SET, name, "v") for name in names) + request(SET, b"/of/no/run", "v"))
+            self.assertEqual(self.keys_listed(client), names)
+            # A name that is only waited for, and a queue, are no keys.
+            client.send(keys_request(WAIT, [state + b".7/never"]))
+            self.assertEqual(self.keys_listed(client), names)
+        self.shut_out(self.node(), bytes([LIST_KEYS]))
+        self.assertIn("LIST_KEYS of a client that has used no key of a run", self.check_log())
+
+    def test_the_key_of_a_state_is_listed_as_soon_as_it_is_written(self):
+        for token in (["--rdzv-token-file", str(self.file), "--c10d-allow=members,loopback"], []):
+            musterd = Musterd(self.dir, *token)
+            self.addCleanup(musterd.stop)
+            for name in (b"x", b"y"):
+                # In one packet: the keys are listed before any other event.
+                client = Node(musterd.port, HELLO + request(COMPARE_SET, STATE_KEY + name, b"", NO_STATE) + bytes([LIST_KEYS]))
+                self.addCleanup(client.close)
+                self.assertEqual(client.receive_text(), NO_STATE)
+                count = int.from_bytes(client.receive(8), "little")
+                self.assertIn(STATE_KEY + name, [client.receive_text() for _ in range(count)])
+
+    def test_a_members_machine_lists_the_keys_of_its_only_run(self):
+        self.start()
+        self.member("a", address="127.0.0.6")
+        self.member("b", address="127.0.0.7")
+        for address, state in (("127.0.0.6", self.STATE_A), ("127.0.0.7", self.STATE_B)):
+            client = self.node(address)
+            client.send(request(SET, state + b".0/k", "v"))
+            self.assertTrue(client.ping())
+            # As torch's debug server, which names no key before. The nodes have begun the run, so its state is there.
+            self.assertEqual(self.keys_listed(self.node(address)), [state, state + b".0/k"])
+        self.member("b", address="127.0.0.6")
+        self.shut_out(self.node("127.0.0.6"), bytes([LIST_KEYS]))
 
     def test_a_members_machine_comes_to_its_own_runs_only(self):
         self.start()

@@ -57,7 +57,7 @@ json.dump({
 }, open(os.environ["SHOW_DIR"] + "/" + os.environ["RANK"] + ".json", "w"))
 """
 
-# Programs that set up the process in which the launcher is then started with exec.
+# Code that sets up a process. muster is then started in it with exec, and torchrun is a copy with this set-up.
 STARTS = {
     "limits and priorities": """
 import resource
@@ -179,15 +179,16 @@ def run(launcher, case, folder):
     fill = {"dir": str(folder), "port": str(port)}
     clean = {k: v for k, v in os.environ.items()
              if not k.startswith(("PET_", "MUSTER_", "TORCHELASTIC_", "OMP_", "CUDA_"))}
-    before = [sys.executable, "-IS", "-c", "import os, sys" + STARTS[start[0]] + EXEC] if start else []
+    before = STARTS[start[0]] if start else ""
     words = [*[f.format(**fill) for f in flags], "--no-python", str(PYTHON), "-IS",
              str(folder.parent / "show.py"), *arguments]
     surroundings = {"env": {**clean, "SHOW_DIR": str(folder), "RES_OPTIONS": "timeout:1 attempts:1",
                             **{k: v.format(**fill) for k, v in env.items()}}, "cwd": folder}
-    if launcher == TORCHRUN and not before:
-        done = run_warm([str(PYTHON), *MODULE, *words], **surroundings)
+    if launcher == TORCHRUN:
+        done = run_warm([str(PYTHON), *MODULE, *words], before=before, **surroundings)
     else:
-        done = subprocess.run([*before, str(launcher), *words], **surroundings, stdin=subprocess.DEVNULL,
+        program = [sys.executable, "-IS", "-c", "import os, sys" + before + EXEC] if start else []
+        done = subprocess.run([*program, str(launcher), *words], **surroundings, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=BOUND_S)
     worlds = {int(p.stem): json.loads(p.read_text()) for p in folder.glob("[0-9]*.json")}
     if any("{port}" in flag for flag in flags):  # The port must be the one that the flags name.

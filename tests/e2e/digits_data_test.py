@@ -28,8 +28,9 @@ FILES = (
 )
 LIMIT_S = 120  # The limit for one process that imports torch on a busy machine.
 
-sys.path.insert(0, str(EXAMPLE))
+sys.path[:0] = [str(EXAMPLE), str(ROOT / "tests/support")]
 from idx import DataError, read_digits, write_idx  # noqa: E402
+from warm_python import WarmPython  # noqa: E402
 
 
 class DigitsTest(unittest.TestCase):
@@ -160,14 +161,19 @@ class BadFiles(DigitsTest):
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
 class TrainProgram(DigitsTest):
-    """Runs train.py as a process: it prints one line on stderr, exits with a code and leaves a
-    record for the launcher."""
+    """Runs train.py: it prints one line on stderr, exits with a code and leaves a record for the
+    launcher. Each train.py is a copy of a process that has loaded torch: loading it ten times takes
+    30 seconds of a CPU."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.warm = cls.enterClassContext(WarmPython(sys.executable, OMP_NUM_THREADS="1"))
 
     def train(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK")}
         return subprocess.run(
             [sys.executable, EXAMPLE / "train.py", *arguments],
-            env=inherited | environment,
+            env=inherited | self.warm.variables() | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -8,6 +8,7 @@ check the script's decisions. scripts/test's "main-job" does the real run.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -129,6 +130,18 @@ class WhenAllIsThere(Quickstart):
             "muster --standalone --nproc-per-node=2 examples/digits/train.py "
             "--save build/digits.pt",
         )
+
+    def test_it_builds_all_programs_and_says_first_how_long_it_takes(self) -> None:
+        done = self.quickstart()
+        self.assertRegex(done.stdout.splitlines()[0], r"takes about \d+ minutes on two cores")
+        self.assertTrue(self.called("cmake")[-1].endswith(" --target programs"), self.called("cmake"))
+
+    def test_a_long_build_says_how_far_it_is(self) -> None:
+        steps = "for i in $(seq 40); do echo \"[$i/40] Building\"; done"
+        self.tool("cmake", f'case "$*" in --build*) {steps} ;; esac')
+        done = self.quickstart()
+        self.assertEqual(re.findall(r"(\d+) % of the steps", done.stdout), ["25", "50", "75"])
+        self.assertRegex(done.stdout, r"\nquickstart: build: .*: done in \d+ s\n")
 
     def test_the_launcher_finds_the_python_of_the_venv_first(self) -> None:
         self.launcher('echo "venv=$VIRTUAL_ENV path=$PATH"; echo "test accuracy: 99.00 % (1 of 1)"')

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+from nodes import free_port
 from support import MUSTER, SOURCE, MusterTest, main, python_has_torch
 
 PYTHON = SOURCE / ".venv/bin/python"
@@ -17,7 +18,7 @@ HAS_TORCH = python_has_torch(PYTHON)
 # them may install torch.
 PROGRAMS = ["accelerate==1.15.0", "lightning-fabric==2.6.6", "lightning-utilities==0.15.3",
             "packaging", "psutil", "huggingface_hub", "safetensors", "pyyaml", "torchmetrics",
-            "tqdm", "requests", "hf-xet", "click", "filelock"]
+            "tqdm", "requests", "hf-xet", "click", "filelock", "coverage==7.17.5"]
 
 WORKER = """import json, os, sys
 names = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "TORCHELASTIC_MAX_RESTARTS", "ROLE_NAME", "PET_ROLE")
@@ -110,6 +111,38 @@ r.run(args)
         self.call(self.program("import torch.distributed.run as r; r.main([WORKER])"), expect=1,
                   EXIT="3")
 
+    def test_tools_that_run_the_module_themselves(self):
+        module = ["-m", "torch.distributed.run", "--nproc-per-node=2", self.worker, "-m", "x"]
+        path = subprocess.run([PYTHON, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
+                              check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+        run_py = pathlib.Path(path).parent / "distributed/run.py"
+        through_runpy = self.program("import runpy, sys\nsys.argv[0] = 'run'\n"
+                                     "runpy.run_module('torch.distributed.run', run_name='__main__')\n")
+        by_path = self.script("by_path.py", f"import runpy\nrunpy.run_path({str(run_py)!r}, run_name='__main__')\n")
+        tools = {"cProfile": ["-m", "cProfile", "-o", "profile", *module],
+                 "pdb": ["-m", "pdb", "-c", "continue", *module],
+                 "runpy": [through_runpy, *module[2:]],
+                 "run_path": [by_path, *module[2:]],
+                 "its path": [run_py, *module[2:]]}
+        for name, words in tools.items():
+            with self.subTest(tool=name):
+                for rank in range(2):
+                    (self.dir / f"worker.{rank}").unlink(missing_ok=True)
+                self.call(*words)
+                self.workers(2, argv=["-m", "x"])
+
+    def test_under_debugpy_torch_does_it_and_says_so(self):
+        # debugpy imports this module, and adds its own code to the processes that Python starts.
+        self.script("pydevd.py", "")
+        for text in ("import pydevd, torch.distributed.run as r; r.main([WORKER])",
+                     "import pydevd, runpy, sys; sys.argv = ['run', WORKER]\n"
+                     "runpy.run_module('torch.distributed.run', run_name='__main__')"):
+            with self.subTest(text=text):
+                (self.dir / "worker.0").unlink(missing_ok=True)
+                err = self.call(self.program(text))
+                self.assertIn("torch's own launcher is used, because a debugger", err)
+                self.workers(1, by_muster=False)
+
     def test_switched_off(self):
         self.call("-m", "torch.distributed.run", self.worker, MUSTER_ENTRY="0")
         self.workers(1, by_muster=False)
@@ -177,7 +210,7 @@ for pet in ({}, {"PET_NPROC_PER_NODE": "4"}, {"PET_STANDALONE": "1", "PET_LOG_DI
 
 
 class Programs(EntryTest):
-    """Runs the unchanged launchers of Hugging Face and Lightning."""
+    """Runs the unchanged launchers of Hugging Face and Lightning. Each gets a free port: their defaults are fixed."""
 
     @classmethod
     def setUpClass(cls):
@@ -194,12 +227,17 @@ class Programs(EntryTest):
 
     def test_accelerate_launch(self):
         self.call("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2",
-                  "--mixed_precision=no", self.worker, "x", path=[self.target.name])
+                  f"--main_process_port={free_port()}", "--mixed_precision=no", self.worker, "x", path=[self.target.name])
         self.workers(2, argv=["x"])
+
+    def test_coverage(self):
+        self.call("-m", "coverage", "run", "-m", "torch.distributed.run", "--nproc-per-node=2", self.worker, "-m", "x",
+                  path=[self.target.name])
+        self.workers(2, argv=["-m", "x"])
 
     def test_fabric_run(self):
         self.call(f"{self.target.name}/bin/fabric", "run", "--accelerator=cpu", "--devices=2",
-                  self.worker, "x", path=[self.target.name])
+                  f"--main-port={free_port()}", self.worker, "x", path=[self.target.name])
         self.workers(2, argv=["x"])
 
 

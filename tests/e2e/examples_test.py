@@ -37,8 +37,8 @@ def setUpModule():
 
 class Examples(MusterTest):
     # The launchers whose Python programs are copies of one process that has loaded torch. Tests
-    # that compare losses use copies for muster, too: scripts/test's main job,
-    # digits_quickstart_test.py and fault_tolerance_test.py run real processes.
+    # that compare losses use copies for muster, too: scripts/test's main job and
+    # digits_quickstart_test.py run real processes.
     COPIES = {"torchrun"}
 
     def begin(self, launcher, *arguments, copies=True):
@@ -47,7 +47,9 @@ class Examples(MusterTest):
         more = dict(TORCHRUN_OWN_STORE) if launcher == "torchrun" else {}
         if copies and launcher in self.COPIES:
             more |= self.warm.variables()
-        environment = self.environment(VIRTUAL_ENV=str(VENV.parent), **COMPUTES, **more)
+        # As `activate` sets them.
+        path = f"{VENV}{os.pathsep}{os.environ['PATH']}"
+        environment = self.environment(VIRTUAL_ENV=str(VENV.parent), PATH=path, **COMPUTES, **more)
         with open(self.dir / self.names[0], "wb") as out, \
                 open(self.dir / self.names[1], "wb") as err:
             process = subprocess.Popen(

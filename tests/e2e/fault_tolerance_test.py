@@ -14,6 +14,9 @@ from xml.etree import ElementTree
 from documents import Clone, missing, readme_blocks
 from support import MUSTER, SOURCE, MusterTest, main
 
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from warm_python import WarmPython  # noqa: E402
+
 EXAMPLE = SOURCE / "examples/fault_tolerance"
 README, = (block for block in readme_blocks((EXAMPLE / "README.md").read_text()) if "run.py" in block.commands[0])
 VENV = SOURCE / ".venv"
@@ -28,11 +31,13 @@ from steps import read_steps, stretches  # noqa: E402
 
 
 class FaultTolerance(MusterTest):
+    copies = {}  # Variables with which Python programs are copies of a process that has loaded torch.
+
     def run_program(self, *command):
         done = subprocess.run(
             list(map(str, command)), capture_output=True, text=True, timeout=BOUND_S, check=False,
             cwd=self.dir, env=self.environment(
-                OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", VIRTUAL_ENV=str(VENV),
+                OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", VIRTUAL_ENV=str(VENV), **self.copies,
                 PATH=f"{VENV}/bin:{os.environ['PATH']}"))
         logs = "\n".join(f"{path}:\n{path.read_text()}" for path in self.dir.rglob("*.log"))
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}\n{logs}")
@@ -41,7 +46,7 @@ class FaultTolerance(MusterTest):
     def check(self, program, command):
         """Runs a command of the README that starts `program`."""
         clone = Clone(self, program.stem)
-        code = clone.start(command, "log").wait(BOUND_S)
+        code = clone.start(command, "log", **self.copies).wait(BOUND_S)
         folder = clone.folder / re.search(r"build/fault_tolerance\w*", command)[0]
         logs = "\n".join(f"{path}:\n{path.read_text()}" for path in folder.glob("*.log"))
         self.assertEqual(code, 0, f"{clone.text('log')}\n{logs}")
@@ -96,6 +101,9 @@ class FaultTolerance(MusterTest):
         self.assertEqual(len([word for word in words if re.search("s without a step", word)]), 2)
 
     def test_in_python(self):
+        # The nine trainers of this test would need 30 seconds of a CPU to load torch. test_in_cpp has real workers.
+        warm = self.enterContext(WarmPython(VENV / "bin/python", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"))
+        self.copies = warm.variables()
         self.check(EXAMPLE / "train.py", README.commands[0])
 
     def test_in_cpp(self):

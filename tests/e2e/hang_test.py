@@ -132,7 +132,7 @@ else: threading.Event().wait()
 
     def test_the_line_is_named(self):
         if not py_spy():
-            self.skipTest("py-spy is neither in .venv nor in PATH")
+            self.skipTest("py-spy is not installed, neither in .venv nor in PATH")
         _, _, err = self.run_hanging("--hang-timeout=1", expect=1)
         if "not permitted" in err:
             self.skipTest("ptrace is not permitted here")

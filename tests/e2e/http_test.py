@@ -205,7 +205,7 @@ class Job(HttpTest):
         try:
             from prometheus_client.parser import text_string_to_metric_families
         except ImportError:
-            self.skipTest("there is no prometheus_client")
+            self.skipTest("prometheus_client is not installed")
         self.node("a", "1", "--max-restarts=1")
         self.round_of(1)
         self.run_is("running")
@@ -374,6 +374,19 @@ class Refusals(HttpTest):
         for _ in range(20):
             connection.request("GET", "/healthz")
             self.assertEqual(connection.getresponse().read(), b'{"ok":true}\n')
+
+    def test_the_last_answer_of_a_connection_says_so(self):
+        answers = self.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1001).split(b"HTTP/1.1 200 ")[1:]
+        self.assertEqual(len(answers), 1000)
+        closes = [b"connection: close" in answer.lower() for answer in answers]
+        self.assertEqual(closes, [False] * 999 + [True])
+
+    def test_a_probe_by_http_1_0_needs_no_host(self):
+        status = lambda version, host=b"": self.raw(b"GET /healthz HTTP/" + version + b"\r\nConnection: close\r\n" + host +
+                                                    b"\r\n").split()[1]
+        self.assertEqual(status(b"1.0"), b"200")
+        self.assertEqual(status(b"1.0", b"Host: evil.example.org\r\n"), b"421")
+        self.assertEqual(status(b"1.1"), b"421")
 
     def test_musterd_ends_on_sigterm_while_a_client_reads(self):
         stream = Stream(self, "/api/v1/events")

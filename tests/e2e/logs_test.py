@@ -328,6 +328,19 @@ class Options(LogsTest):
         host = re.escape(os.uname().nodename)
         self.assertRegex(out, rf"^\d\d:\d\d:\d\d\.\d\d\d {host} trainer/0/0 \$ hello\n$")
 
+    def test_prefix_template_of_the_option(self):
+        # The option is stronger than its PET_ variable, and both are stronger than torchelastic's.
+        _, out, _ = self.run_muster(
+            "--standalone", "--nproc-per-node=2", "-t1", "--log-line-prefix-template=${hostname}:${rank}: ",
+            "--no-python", "/bin/echo", "hello", expect=0,
+            env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "a ", "PET_LOG_LINE_PREFIX_TEMPLATE": "b "})
+        host = os.uname().nodename
+        self.assertEqual(sorted(out.splitlines()), [f"{host}:0: hello", f"{host}:1: hello"])
+        _, out, _ = self.run_muster(
+            "--standalone", "-t1", "--no-python", "/bin/echo", "hello", expect=0,
+            env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "a ", "PET_LOG_LINE_PREFIX_TEMPLATE": "b "})
+        self.assertEqual(out, "b hello\n")
+
 
 class OddOutput(LogsTest):
     def tee(self, text):

@@ -35,7 +35,8 @@ mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-mount -t tmpfs -o mode=755 tmpfs /run/systemd
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/systemd
 rm -rf "$1"/root/etc/systemd/system/*.wants
 rm -rf "$1"/root/etc/systemd/system/*.requires
 rm -f "$1/root/etc/machine-id"

@@ -68,7 +68,7 @@ class Monitoring(HttpTest):
 
     def promtool(self, *words, text=None):
         if PROMTOOL is None:
-            self.skipTest("there is no promtool: scripts/test takes it out of Debian's package prometheus")
+            self.skipTest("promtool is not installed: scripts/test takes it out of Debian's package prometheus")
         done = subprocess.run([PROMTOOL, *words], input=text, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         return done.stdout

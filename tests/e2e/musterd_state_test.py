@@ -62,6 +62,23 @@ class Restarts(StateTest):
         self.tell("finish")
         self.ends(a=0)
 
+    def test_musterd_empties_no_file_through_the_lock_of_another_user(self):
+        """The lock is a link to a file, or a second name of it: neither is emptied."""
+        self.stop_musterd()
+        treasure = self.dir / "treasure"
+        treasure.write_text("as it was")
+        lock = self.state / "lock"
+        for lay, starts in ((os.symlink, False), (os.link, True)):
+            lock.unlink(missing_ok=True)
+            lay(treasure, lock)
+            with self.subTest(lay.__name__):
+                if starts:
+                    self.start_musterd()
+                    self.stop_musterd()
+                else:
+                    self.assertIn("lock cannot be opened", self.refused())
+                self.assertEqual(treasure.read_text(), "as it was")
+
     def test_the_end_of_a_run_is_remembered(self):
         for tag in "ab":
             self.node(tag, 2)

@@ -152,6 +152,18 @@ class Waiting(NodesTest):
         self.tell("finish")
         self.ends(a=0, d=0)
 
+    def test_a_node_that_never_had_a_place_does_not_end_with_success(self):
+        self.node("a", 2)
+        self.node("b", 2, *GUEST)
+        self.round_of(2)
+        self.node("c", 2, *GUEST)
+        self.node("s", 2, "--spare", *GUEST)
+        wait_for(lambda: "2 of 2 places are taken" in self.read("err.c"), "no place to be left for c")
+        wait_for(lambda: "this node is a spare" in self.read("err.s"), "the spare to wait")
+        self.tell("finish")
+        self.ends(a=0, b=0, c=1, s=0)
+        self.assertIn("this node never had a place in it", self.read("err.c"))
+
     def test_a_join_timeout_is_not_called_a_refusal(self):
         self.node("a", 2, "--rdzv-conf=join_timeout=1")
         self.ends(a=1)
@@ -171,6 +183,23 @@ class Waiting(NodesTest):
         self.tell("finish")
         self.ends(a=0)
         self.assertIn("heartbeat_timeout has no effect", self.read("err.a"))
+
+
+class TwoJobs(MusterdTest):
+    """Two jobs with one run id at one musterd."""
+
+    def test_nodes_with_different_commands_are_told_of_each_other(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.node("c", 2, command=["--no-python", "sh", "-c", "exit 0"])
+        wait_for(lambda: "2 of 2 places are taken" in self.read("err.c"), "c to wait")
+        self.tell("finish")
+        self.ends(a=0, b=0, c=1)
+        self.assertRegex(self.read("err.c"), "runs another command than node .*--rdzv-id")
+        told = [tag for tag in "ab" if "runs another command" in self.read(f"err.{tag}")]
+        self.assertEqual(len(told), 1, "only the first node is told")
+        self.assertIn("commands_differ run=job", self.read("err.musterd1"))
 
 
 class Lease(MusterdTest):

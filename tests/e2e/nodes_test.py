@@ -263,6 +263,19 @@ class Waiting(NodesTest):
             self.ends(a=1)
             self.assertIn("did not answer in time", self.read("err.a"))
 
+    def test_a_join_timeout_alone_bounds_a_host_that_accepts_and_never_answers(self):
+        import socket
+        import time
+        with socket.socket() as stranger:
+            stranger.bind(("127.0.0.1", 0))
+            stranger.listen()
+            self.port = stranger.getsockname()[1]
+            begun = time.monotonic()
+            self.node("a", 2, "--rdzv-conf=is_host=false,join_timeout=3")
+            self.ends(a=1)
+            self.assertLess(time.monotonic() - begun, 25)
+            self.assertIn("tried for 3 s; --rdzv-conf join_timeout=SECONDS", self.read("err.a"))
+
     def test_a_port_in_use_is_named_where_this_node_must_host(self):
         import socket
         with socket.socket() as holder:

@@ -115,7 +115,7 @@ while :; do sleep 1000 & wait $!; done
         self.assertEqual(self.token.processes(), {})
 
     def test_after_an_unhandled_signal(self):
-        for number in (signal.SIGUSR1, signal.SIGSEGV, signal.SIGALRM):
+        for number in (signal.SIGVTALRM, signal.SIGSEGV, signal.SIGALRM):
             with self.subTest(signal=number.name):
                 (self.dir / "ready").unlink(missing_ok=True)
                 process = self.start_family(STUBBORN)
@@ -127,7 +127,7 @@ while :; do sleep 1000 & wait $!; done
 
     def test_after_success(self):
         script = self.script("leave.sh", "#!/bin/sh\nsleep 1000 &\nsetsid sleep 1000 &\nexit 0\n")
-        self.run_muster("--standalone", "--nproc-per-node=2", "--no-python", script, expect=0)
+        self.run_muster("--standalone", "--nproc-per-node=2", "--leftover-timeout=0.5", "--no-python", script, expect=0)
         self.assertEqual(self.token.processes(), {})
 
     def test_a_restart_begins_without_children_of_the_last_attempt(self):
@@ -148,9 +148,10 @@ exit 0
                             env=self.environment(), cwd=self.dir)
         self.addCleanup(terminal.close)
         self.ready(2)
-        # The terminal closes with its session's leader, which causes SIGHUP.
+        # The terminal closes with its session's leader, which causes SIGHUP: muster ends as after a signal.
         terminal.process.kill()
         terminal.process.wait()
+        wait_for(lambda: not any(MUSTER in line for line in self.token.processes().values()), "the end of muster")
         self.assert_nothing_left()
 
     def test_kill_9_of_a_parent_without_a_terminal_leaves_muster_running(self):

@@ -29,7 +29,7 @@ class OpenApi(HttpTest):
         try:
             import jsonschema
         except ImportError:
-            self.skipTest("there is no jsonschema")
+            self.skipTest("jsonschema is not installed")
         self.jsonschema = jsonschema
         self.document = json.loads(FILE.read_text())
         self.seen = set()
@@ -128,7 +128,7 @@ class OpenApi(HttpTest):
         """schemathesis generates valid and invalid requests from the document, the same ones each
         time."""
         if importlib.util.find_spec("schemathesis") is None:
-            self.skipTest("there is no schemathesis")
+            self.skipTest("schemathesis is not installed")
         self.run_id = "job-17"  # The id in the document's examples.
         self.node("a", "1", "--max-restarts=2", "--tee=3")
         self.round_of(1)

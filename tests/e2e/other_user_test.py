@@ -134,7 +134,8 @@ class OtherUser(MusterTest):
         for _ in range(3):
             process = self.job(*options, TORCHELASTIC_ENABLE_FILE_TIMER="1")
             channel = self.channel()
-            run, place = channel.parents[:2]
+            place = channel.parent
+            run, = (path for path in place.iterdir() if path.is_dir())
             self.assertEqual(place.parent, folder)
             timers = next(p.parent for p in self.shared.glob("*/timers"))
             for made in (place, run, timers):
@@ -210,6 +211,25 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
                 os.unlink(f"/dev/shm/{name}")
         self.assertEqual(treasure.read_text(), "as it was")
         self.assertEqual(stat.S_IMODE(treasure.stat().st_mode) & 0o022, 0)
+
+    def test_a_report_that_another_user_has_made_a_link_of_is_not_written(self):
+        """The other user has created the paths of the failure report and of the launcher's error
+        file as links to files of root's, as a file, and as a FIFO."""
+        treasure = self.dir / "treasure"
+        treasure.write_text("as it was")
+        lay = {"link": "os.symlink(sys.argv[2], sys.argv[1])", "file": "open(sys.argv[1], 'w')", "fifo": "os.mkfifo(sys.argv[1])"}
+        for kind, code in lay.items():
+            for name in ("report", "error"):
+                as_nobody("import os, sys\n" + code, str(self.shared / f"{name}.{kind}"), str(treasure))
+            with self.subTest(kind):
+                _, _, err = self.run_muster(
+                    "--failure-report", str(self.shared / f"report.{kind}"), "--no-python", "sh", "-c", "exit 3",
+                    env={"TORCHELASTIC_ERROR_FILE": str(self.shared / f"error.{kind}")}, expect=1)
+                self.assertIn("Permission denied", err)
+                self.assertEqual(treasure.read_text(), "as it was")
+                self.assertFalse([path.name for path in self.shared.glob("*muster-*")])
+                if kind == "file":
+                    self.assertEqual((self.shared / "report.file").read_text(), "")
 
     def test_a_log_directory_that_another_user_has_made_a_link_of(self):
         """The other user has created --log-dir as a link. muster follows it, and creates its own

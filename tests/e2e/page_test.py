@@ -137,6 +137,30 @@ class Live(PageTest):
         context.unroute_all()
         self.shows(page, "#live", "live")
 
+    def test_too_many_readers_are_no_refusal(self):
+        context = self.browser.new_context()
+        self.addCleanup(context.close)
+        context.route("**/api/v1/events", lambda route: route.fulfill(
+            status=503, content_type="application/json", body='{"error":{"code":"too_many_streams","message":"full"}}'))
+        page = context.new_page()
+        page.set_default_timeout(MS)
+        page.goto(f"http://127.0.0.1:{self.http_port}/")
+        self.shows(page, "#live", "too many readers of events")
+        context.unroute_all()
+        self.shows(page, "#live", "live")
+
+    def test_a_hidden_page_gives_its_connections_back(self):
+        page = self.page()
+        self.shows(page, "#live", "live")
+
+        def hide(hidden):
+            page.evaluate("hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+                          " document.dispatchEvent(new Event('visibilitychange')); }", hidden)
+        hide(True)
+        self.assertEqual(page.evaluate("list.readyState"), 2)
+        hide(False)
+        self.shows(page, "#live", "live")
+
     def test_a_run_that_is_not_there(self):
         page = self.page("#no%20such%20run")
         self.shows(page, "#none", "does not know this run")
@@ -206,7 +230,7 @@ class Use(PageTest):
             self.assertEqual(page.evaluate(contrast), [], scheme)
             page.close()
 
-    @unittest.skipIf(AXE is None, "there is no axe-playwright-python")
+    @unittest.skipIf(AXE is None, "axe-playwright-python is not installed")
     def test_axe_finds_nothing(self):
         """The page with a failure, with a node that is kept out and with a selected node: on wide
         screens and phones, light and dark."""
@@ -300,6 +324,6 @@ class Use(PageTest):
 
 if __name__ == "__main__":
     if CHROMIUM is None or sync_playwright is None:
-        print("SKIPPED: needs Debian's chromium and the Python module playwright")
+        print("SKIPPED: Debian's chromium or the Python module playwright is not installed")
         sys.exit(77)
     main()

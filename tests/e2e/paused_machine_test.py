@@ -2,6 +2,7 @@
 """A machine that was paused is no silence: all processes of a job stop for longer than the lease, and no worker is restarted.
 
 MUSTER_SEED=<seed> continues the processes in the same order again; it is printed."""
+import contextlib
 import functools
 import os
 import random
@@ -49,13 +50,17 @@ class PausedMachine(MusterdTest):
         self.addCleanup(self.signal_all, signal.SIGCONT)
 
     def signal_all(self, number, between_s=0.0):
-        """To all processes of the job: musterd, and each node's front, shim, agent and workers."""
+        """To all processes of the job: musterd, and each node's front, shim, agent and workers. Returns those that it has
+        reached: where a play is given up, some end meanwhile."""
         pids = sorted(self.token.processes())
         self.chance.shuffle(pids)
+        reached = []
         for pid in pids:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+                reached.append(pid)
             time.sleep(self.chance.uniform(0, between_s))
-        return pids
+        return reached
 
     def signal_all_promptly(self, *how):
         begin = time.monotonic()

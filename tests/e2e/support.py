@@ -7,6 +7,7 @@ import pathlib
 import pty
 import random
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -160,17 +161,17 @@ class MusterTest(unittest.TestCase):
         subprocess.run(["rm", "-rf", str(self.dir), self.memory], check=False)
 
     def environment(self, **more):
-        return self.token.environment(TMPDIR=str(self.dir / "tmp"),
-                                      XDG_RUNTIME_DIR=self.memory, **more)
+        return self.token.environment(**{"TMPDIR": str(self.dir / "tmp"), "XDG_RUNTIME_DIR": self.memory, **more})
 
-    def start(self, *args, env=None, **popen):
-        """Starts muster with these arguments. Its output goes to the files out and err, if `popen` names no other."""
+    def start(self, *args, env=None, before=(), **popen):
+        """Starts muster with these arguments, as the last words of the command `before`. Its output goes to the files
+        out and err, if `popen` names no other."""
         self.out = open(self.dir / "out", "wb+")
         self.err = open(self.dir / "err", "wb+")
         self.addCleanup(self.out.close)
         self.addCleanup(self.err.close)
         streams = {"stdin": subprocess.DEVNULL, "stdout": self.out, "stderr": self.err}
-        process = subprocess.Popen([MUSTER, *map(str, args)], env=self.environment(**(env or {})),
+        process = subprocess.Popen([*before, MUSTER, *map(str, args)], env=self.environment(**(env or {})),
                                    cwd=self.dir, **{**streams, **popen})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -188,6 +189,16 @@ class MusterTest(unittest.TestCase):
         if expect is not None:
             self.assertEqual(code, expect, f"stdout:\n{out}\nstderr:\n{err}")
         return code, out, err
+
+    def mounted(self, commands, *args, env=None):
+        """Runs muster in its own mount namespace, after `commands`."""
+        if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True,
+                                              check=False).returncode != 0:
+            self.skipTest("mounts need root")
+        words = " ".join(shlex.quote(str(word)) for word in (MUSTER, *args))
+        return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-ec", f"{commands}; exec {words}"],
+                              env=self.environment(**(env or {})), cwd=self.dir, capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
 
     def read(self, name):
         path = self.dir / name

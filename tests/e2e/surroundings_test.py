@@ -4,7 +4,6 @@ inherits."""
 import os
 import re
 import resource
-import shlex
 import shutil
 import signal
 import subprocess
@@ -192,6 +191,60 @@ class Limits(MusterTest):
             self.assert_nothing_left()
         self.assertTrue(started)
 
+    PIPE_SCRIPT = """
+import fcntl, os, sys, time
+open("ready", "a").write("x\\n")
+jobs, workers, pipes = map(int, sys.argv[1:])
+while os.path.getsize("ready") < 2 * workers:
+    time.sleep(0.05)
+if os.environ["RANK"] == "7":
+    made = [os.pipe() for _ in range(pipes)]
+    print("sizes", {fcntl.fcntl(reader, 1032) for reader, _ in made}, flush=True)
+    open("measured", "a").write("x\\n")
+while os.path.getsize("measured") < 2 * jobs:
+    time.sleep(0.05)
+"""
+
+    def jobs_of_a_user(self, user, jobs, workers, *options, pipes):
+        """Runs several jobs at once. When all workers run, a worker of each job looks at the sizes of new pipes. They must
+        be as large as usual."""
+        if os.getuid() != 0:
+            self.skipTest("counts the pipes of a user that has no others: needs root")
+        os.chmod(self.dir, 0o777)
+        program = self.dir / "muster"  # A copy that this user may read.
+        shutil.copy(MUSTER, program)
+        script = self.script("pipe.py", self.PIPE_SCRIPT)
+        for name in ("ready", "measured"):
+            (self.dir / name).touch()
+            (self.dir / name).chmod(0o666)
+
+        def spoil():
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+        started = [subprocess.Popen([program, f"--nproc-per-node={workers}", *options, script,
+                                     *map(str, (jobs, jobs * workers, pipes))],
+                                    cwd=self.dir, preexec_fn=spoil, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True,
+                                    env=self.environment(PYTHON_EXEC="/usr/bin/python3", XDG_RUNTIME_DIR="", TMPDIR="/tmp",
+                                                         OMP_NUM_THREADS="1"))
+                   for _ in range(jobs)]
+        for job in started:
+            out, err = job.communicate(timeout=200)
+            self.assertEqual(job.returncode, 0, err)
+            self.assertTrue(out.endswith(f"sizes {{{16 * resource.getpagesize()}}}\n"), out)
+
+    def test_a_job_leaves_pipes_to_the_users_other_programs(self):
+        """A user's pipes may have 16,384 pages. When they are used up, each new pipe has two."""
+        self.jobs_of_a_user(54321, 1, 45, "-t3", pipes=20)
+
+    def test_several_jobs_leave_pipes_to_the_users_other_programs(self):
+        """Jobs that begin at the same time. Alone, each may have a quarter of the pages."""
+        self.jobs_of_a_user(54322, 4, 16, pipes=20)
+
+    def test_more_jobs_with_logs_leave_pipes_to_the_users_other_programs(self):
+        self.jobs_of_a_user(54323, 9, 8, "-t3", pipes=10)
+
     def test_a_limit_of_file_size_that_leaves_no_room_for_logs(self):
         lines = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; exit 5"
         limit = with_limit(resource.RLIMIT_FSIZE, 1024, 1024)
@@ -222,16 +275,6 @@ class Limits(MusterTest):
 
 
 class Elsewhere(MusterTest):
-    def mounted(self, commands, *args):
-        """Runs muster in its own mount namespace, after `commands`."""
-        if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True,
-                                              check=False).returncode != 0:
-            self.skipTest("mounts need root")
-        words = " ".join(shlex.quote(str(word)) for word in (MUSTER, *args))
-        return subprocess.run(["unshare", "-m", "--propagation", "private", "/bin/sh", "-ec",
-                               f"{commands}; exec {words}"], env=self.environment(),
-                              cwd=self.dir, capture_output=True, text=True, timeout=60, check=False)
-
     def test_without_proc(self):
         """muster cannot find the children of workers, but it still owns the workers themselves."""
         done = self.mounted("umount -l /proc", "--standalone", "--no-python", "--nproc-per-node=2",
@@ -298,7 +341,7 @@ class Elsewhere(MusterTest):
 
     def test_a_temporary_directory_that_cannot_be_used(self):
         """As under torchrun, logs go to /tmp if the temporary directory cannot be used, and muster
-        says so. If no directory can be used, that is an error."""
+        says so. If no directory can be used, not even the working directory, that is an error."""
         self.mounted("true", "--version")  # Skips the test if mounts are not possible.
         for commands, reason in (("mount -t tmpfs -o ro x tmp", "Read-only file system"),
                                  ("mount -t tmpfs -o nr_inodes=1 x tmp", "No space left on device"),
@@ -313,11 +356,11 @@ class Elsewhere(MusterTest):
                     self.assertTrue(path.startswith("/tmp/muster_"), path)
                     self.assertFalse(os.path.exists("/".join(path.split("/")[:3])), path)
         done = self.mounted("for dir in tmp /tmp /var/tmp; do mount --bind $dir $dir; "
-                            "mount -o remount,bind,ro $dir; done", "-t3", *self.SAY_WHERE)
+                            "mount -o remount,bind,ro $dir; done; cd /proc", "-t3", *self.SAY_WHERE)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("cannot make a directory for logs and error files in ", done.stderr)
-        self.assertIn(", /tmp (Read-only file system), /var/tmp: Read-only file system (--log-dir",
-                      done.stderr)
+        self.assertRegex(done.stderr, r", /tmp \(Read-only file system\), /var/tmp \(Read-only file system\), "
+                                      r"/usr/tmp \(.*\), /proc: No such file or directory \(--log-dir")
 
     def test_streams_that_are_closed(self):
         def close_all():
@@ -333,7 +376,7 @@ class Elsewhere(MusterTest):
 class Workers(MusterTest):
     def test_a_daemon_that_holds_the_streams_does_not_keep_muster(self):
         for flags in ((), ("-t3",)):
-            _, out, _ = self.run_muster("--standalone", "--no-python", *flags, "/bin/sh", "-c",
+            _, out, _ = self.run_muster("--standalone", "--leftover-timeout=1", "--no-python", *flags, "/bin/sh", "-c",
                                         "setsid sleep 1000 & echo done", expect=0)
             self.assertIn("done", out)
             self.assert_nothing_left()

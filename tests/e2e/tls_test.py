@@ -252,6 +252,19 @@ class ClientCertificates(TlsTest):
         self.a_job_that_restarts()
         self.assertIn("tls=client-certificates c10d_allow=members", self.log())
 
+    def test_nodes_read_files_again_that_were_renewed_meanwhile(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.stop_musterd()
+        self.authority = None  # Another CA, another certificate of the server, others of the nodes.
+        self.start_musterd()
+        wait_for(lambda: "round_resumed run=job" in self.log(), "the round to be resumed")
+        self.tell("exit.b", "4")
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
     def test_a_node_without_one_is_told_so(self):
         self.node("a", 2, f"--rdzv-tls-ca={self.dir}/ca.pem")
         self.fails("a", "it asks for a certificate of this side, which was started without one")

@@ -26,7 +26,7 @@ class Page(MusterdTest):
         if not have_torch():
             self.skipTest(f"there is no torch: {TORCH_PYTHON}")
         if shutil.which("openssl") is None:
-            self.skipTest("there is no openssl")
+            self.skipTest("openssl is not installed")
         super().setUp()
         self.workers_reduce_first()
 

@@ -34,9 +34,10 @@ def write_token(folder, text=TOKEN, name="rdzv-token"):
 
 class TokenJob(MusterdTest):
     access = []  # Further options of musterd and of the muster nodes.
+    file_token = TOKEN
 
     def start_musterd(self):
-        self.musterd_options = [f"--rdzv-token-file={write_token(self.dir)}", *self.access]
+        self.musterd_options = [f"--rdzv-token-file={write_token(self.dir, self.file_token)}", *self.access]
         super().start_musterd()
 
     def arguments(self, tag, nnodes, extra):
@@ -74,6 +75,35 @@ class MusterdAway(TokenJob):
             self.assertNotIn(TOKEN, json.dumps(host.hellos))
             host.close()
         self.comes_back()
+
+    def test_nodes_read_a_token_again_that_was_renewed_meanwhile(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=1")
+        self.round_of(2)
+        self.stop_musterd()
+        self.file_token = "renewed-" + TOKEN
+        self.start_musterd()
+        wait_for(lambda: "round_resumed run=job" in self.read("err.musterd2"), "the round to be resumed")
+        self.tell("exit.a", "3")
+        self.round_of(2, after=2)
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
+    def test_a_node_that_is_started_with_a_renewed_token_joins_the_next_round(self):
+        self.conf = self.conf.replace("last_call_timeout=600", "last_call_timeout=1")
+        for tag in "ab":
+            self.node(tag, "1:3", "--max-restarts=1")
+        self.round_of(2)
+        self.stop_musterd()
+        self.file_token = "renewed-" + TOKEN
+        self.start_musterd()
+        wait_for(lambda: "round_resumed run=job" in self.read("err.musterd2"), "the round to be resumed")
+        self.node("c", "1:3", "--max-restarts=1")
+        self.round_of(3, after=2)
+        for tag in "abc":
+            self.assertNotIn("does not know this node's token", self.read(f"err.{tag}"))
+        self.tell("finish")
+        self.ends(a=0, b=0, c=0)
 
     def comes_back(self):
         self.start_musterd()

@@ -60,6 +60,18 @@ class Users(NodesTest):
         self.assertIn("/jobs/m/leader", self.etcd.keys("/jobs/m/"))
         # A change of the users invalidates every token.
         self.etcd.add_user(f"other{os.getpid()}", "x")
+        self.stays_the_leader(musterd)
+
+    def test_a_musterd_reads_its_password_again_when_it_logs_in_again(self):
+        musterd = self.musterd(f"--state=etcd://jobs@{self.address}/jobs/m",
+                               f"--state-password-file={self.password_file()}")
+        self.musterd_says("listening on")
+        self.addCleanup(self.etcd.must, "auth/user/changepw", {"name": "jobs", "password": PASSWORD})
+        self.password_file(PASSWORD + ", renewed")
+        self.etcd.must("auth/user/changepw", {"name": "jobs", "password": PASSWORD + ", renewed"})
+        self.stays_the_leader(musterd)
+
+    def stays_the_leader(self, musterd):
         revision = self.etcd.entry("/jobs/m/leader")["create_revision"]
         lease = self.etcd.entry("/jobs/m/leader")["lease"]
         # musterd keeps its lease alive for longer than the lease's own duration.
@@ -131,6 +143,6 @@ class Users(NodesTest):
 
 if __name__ == "__main__":
     if not have_etcd():
-        print("skipped: there is no etcd (Debian: etcd-server)")
+        print("skipped: etcd is not installed (Debian: etcd-server)")
         sys.exit(77)
     main()

@@ -285,6 +285,6 @@ class Etcds(EtcdTest):
 
 if __name__ == "__main__":
     if not have_etcd():
-        print("skipped: there is no etcd (Debian: etcd-server)")
+        print("skipped: etcd is not installed (Debian: etcd-server)")
         sys.exit(77)
     main()

@@ -40,8 +40,7 @@ class EtcdCluster:
         self.context = None
         if authority:
             self.scheme = "https"
-            self.context = ssl.create_default_context(cafile=str(authority.path("ca.pem")))
-            self.context.load_cert_chain(authority.path("node.pem"), authority.path("node.key"))
+            self.trust(authority)
             if client_certificates:
                 self.options += ["--client-cert-auth", f"--trusted-ca-file={authority.path('ca.pem')}"]
             self.options += [f"--cert-file={authority.path('server.pem')}", f"--key-file={authority.path('server.key')}"]
@@ -54,6 +53,10 @@ class EtcdCluster:
         for number in range(size):
             self.start(number)
         self.wait_healthy()
+
+    def trust(self, authority):
+        self.context = ssl.create_default_context(cafile=str(authority.path("ca.pem")))
+        self.context.load_cert_chain(authority.path("node.pem"), authority.path("node.key"))
 
     def start(self, number):
         client = ",".join(f"{self.scheme}://{host}:{self.clients[number]}" for host in self.hosts)

@@ -58,7 +58,7 @@ class Machines(NetworkTest):
 
 
 if __name__ == "__main__":
-    why_not = None if etcd_cluster.have_etcd() else "there is no etcd (Debian: etcd-server)"
+    why_not = None if etcd_cluster.have_etcd() else "etcd is not installed (Debian: etcd-server)"
     why_not = why_not or lan.why_not()
     if why_not:
         print(f"skipped: {why_not}")

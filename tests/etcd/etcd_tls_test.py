@@ -208,7 +208,7 @@ class Users(Musterds):
         self.assertIn(f"{self.prefix}/leader", self.etcd.keys("/test/"))
 
 
-class Agents(TlsTest):
+class AgentsTest(TlsTest):
     backend = "etcd"
 
     def endpoint(self):
@@ -218,6 +218,8 @@ class Agents(TlsTest):
         conf = f"--rdzv-conf=etcd_prefix=/agents,host_lease={LEASE_S},last_call_timeout=3,{self.conf_tls()}"
         return super().node(tag, nnodes, conf, "--max-restarts=3", *extra, env={"LOGLEVEL": "INFO"}, **more)
 
+
+class Agents(AgentsTest):
     def test_a_job_whose_host_is_killed(self):
         self.node("a", "1:2")
         wait_for(lambda: "rendezvous_hosted" in self.read("err.a"), "a to host")
@@ -248,8 +250,30 @@ class Agents(TlsTest):
         self.ends_with("the CA file /none: No such file", "protocol=https,ca_cert=/none", backend="etcd-v2")
 
 
+class Renewed(AgentsTest):
+    """etcd's certificate, the CA and the nodes' certificate are renewed while a job runs."""
+
+    def test_agents_read_their_files_again(self):
+        self.node("a", "1:2")
+        wait_for(lambda: "rendezvous_hosted" in self.read("err.a"), "a to host")
+        self.node("b", "1:2")
+        self.round_of(2)
+        self.etcd.kill(0)
+        authority = Authority(self.cluster.dir)
+        authority.issue("server")
+        authority.issue("node", "DNS:node")
+        self.etcd.trust(authority)
+        self.etcd.start(0)
+        self.etcd.wait_healthy()
+        self.kill("a")
+        wait_for(lambda: "rendezvous_hosted" in self.read("err.b"), "b to host")
+        self.assertEqual(len(self.round_of(1, after=2)), 1)
+        self.tell("finish")
+        self.ends(b=0)
+
+
 if __name__ == "__main__":
     if not have_etcd():
-        print("skipped: there is no etcd (Debian: etcd-server)")
+        print("skipped: etcd is not installed (Debian: etcd-server)")
         sys.exit(77)
     main()

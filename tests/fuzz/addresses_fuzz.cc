@@ -24,8 +24,8 @@ void check_address(std::string_view text) {
     if (address.error().reason.empty()) std::abort();
     return;
   }
-  if (address->members.empty() || address->members.size() > kMostEtcdMembers) std::abort();
-  if (address->prefix.size() > kMostEtcdPrefixBytes || !address->prefix.starts_with('/') ||
+  if (address->members.empty() || address->members.size() > kMaxEtcdMembers) std::abort();
+  if (address->prefix.size() > kMaxEtcdPrefixBytes || !address->prefix.starts_with('/') ||
       address->prefix.ends_with('/'))
     std::abort();
   std::string written = "etcd://";

@@ -45,13 +45,13 @@ void check_journal(std::string_view text) {
 void check_host(std::string_view text) {
   const auto host = decode_host_record(text);
   if (!host) return;
-  if (text.size() > kMostHostRecordBytes) std::abort();
+  if (text.size() > kMaxHostRecordBytes) std::abort();
   // Reading makes a name printable: it escapes backslashes, and a second reading escapes them
   // again.
   HostRecord expected = *host;
   expected.name = printable_text(host->name);
   const std::string written = encode_host_record(*host);
-  if (written.size() <= kMostHostRecordBytes && decode_host_record(written) != expected)
+  if (written.size() <= kMaxHostRecordBytes && decode_host_record(written) != expected)
     std::abort();
 }
 

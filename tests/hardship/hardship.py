@@ -188,12 +188,12 @@ class HardshipTest(MusterTest):
                 process.wait(BETWEEN_EVENTS_S)
         return process.returncode
 
-    def mount(self, never=()):
-        """Mounts a file system that can fall silent, self.fs. Returns its folder. It never answers these requests."""
+    def mount(self, never=(), owner=0):
+        """Mounts a file system that can fall silent, self.fs. Returns its folder. See tests/support/silent_fs.py."""
         if not silent_fs.available():
             self.skipTest("needs root and /dev/fuse")
         try:
-            self.fs = silent_fs.SilentFs(self.dir / "silent", never).__enter__()
+            self.fs = silent_fs.SilentFs(self.dir / "silent", never, owner).__enter__()
         except OSError as error:
             self.skipTest(str(error))
         self.addCleanup(self.fs.__exit__)

@@ -227,7 +227,7 @@ def main():
         if not os.access(program, os.X_OK):
             skip_all(f"{program} is not there")
     if Moments.settings.state == "etcd" and not have_etcd():
-        skip_all("there is no etcd (Debian: etcd-server)")
+        skip_all("etcd is not installed (Debian: etcd-server)")
     if Moments.settings.failing_writes and not os.path.exists(os.environ.get("FAILING_WRITES_LIB", "")):
         skip_all("FAILING_WRITES_LIB names no library (a build with sanitizers has none)")
     suite = unittest.defaultTestLoader.loadTestsFromTestCase(Moments)

@@ -62,6 +62,36 @@ class Agent(HardshipTest):
         self.assertIn(what, self.read("err"))
         self.assertIn(what, self.read("error.json"))
 
+    def test_a_killed_shim(self):
+        process = self.begin(workers=3)
+        shim = shim_of(process.pid)
+        os.kill(shim, signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.report()["ended_by"], "shim_lost")
+        self.assertIn(f"the shim (pid {shim}) was killed by signal 9", self.report()["reason"])
+        self.assertIn("the shim", self.read("error.json"))
+        self.assert_nothing_left()
+
+    def test_a_killed_shim_and_agent(self):
+        process = self.begin()
+        shim, agent = shim_of(process.pid), agent_of(process.pid)
+        os.kill(agent, signal.SIGSTOP)  # The agent is not to see the shim's end.
+        os.kill(shim, signal.SIGKILL)
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(self.report()["ended_by"], "shim_lost")
+        self.assert_nothing_left()
+
+    def test_a_killed_front(self):
+        process = self.begin()
+        process.kill()
+        process.wait(60)
+        self.assert_nothing_left()
+        wait_for(lambda: (self.dir / "error.json").exists(), "the shim to write the reports")
+        self.assertEqual(self.report()["ended_by"], "front_lost")
+        self.assertIn(f"(pid {process.pid})", self.report()["reason"])
+        self.assertIn(f"(pid {process.pid})", self.read("error.json"))
+
     def test_a_stopped_agent_and_one_sigterm(self):
         process = self.begin()
         os.kill(agent_of(process.pid), signal.SIGSTOP)
@@ -262,7 +292,7 @@ while :; do sleep 0.05; done
     def test_a_child_whose_first_thread_has_ended_is_killed(self):
         script = self.script("half.py", HALF_DEAD)
         # 20 s: less than the time that muster waits for a process that it cannot kill.
-        self.assertEqual(self.end_of(self.start(script), 20), 0)
+        self.assertEqual(self.end_of(self.start("--leftover-timeout=1", script), 20), 0)
         self.assert_nothing_left()
 
     def test_a_fork_bomb_is_killed(self):

@@ -65,17 +65,17 @@ class Cgroup(MusterTest):
                 folder.rmdir()
         return not self.cgroup.exists()
 
-    def begin(self, *args, delegated=True):
+    def begin(self, *args, delegated=True, before=(), ready=1):
         if delegated:
             os.setxattr(self.cgroup, "trusted.delegate", b"1")  # As systemd marks it.
         procs = self.cgroup / "cgroup.procs"
         with open(self.dir / "err", "wb") as err:
-            process = subprocess.Popen(["sh", "-c", 'echo $$ > "$0"; exec "$@"', procs, MUSTER, *map(str, args)],
+            process = subprocess.Popen(["sh", "-c", 'echo $$ > "$0"; exec "$@"', procs, *before, MUSTER, *map(str, args)],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
                                        env=self.environment(), cwd=self.dir)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self.ready(1)
+        self.ready(ready)
         return process
 
     def stray(self):
@@ -83,7 +83,7 @@ class Cgroup(MusterTest):
 
     def test_the_workers_are_in_one_and_it_goes_with_the_job(self):
         process = self.stray()
-        self.assertRegex(self.read("cgroup"), rf"0::.*/{self.cgroup.name}/muster-{shim_of(process.pid)}\n")
+        self.assertRegex(self.read("cgroup"), rf"0::.*/{self.cgroup.name}/muster-[0-9a-f]{{16}}\n")
         (self.dir / "finish").touch()
         self.assertEqual(process.wait(60), 0, self.read("err"))
         self.assert_nothing_left()
@@ -103,6 +103,25 @@ class Cgroup(MusterTest):
         self.assertEqual(process.wait(60), 1, self.read("err"))
         self.assert_nothing_left()
         self.assertEqual(list(self.cgroup.glob("muster-*")), [])
+
+    def test_two_jobs_in_two_pid_namespaces_do_not_touch_each_other(self):
+        """In each namespace the processes have the same pids."""
+        namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        worker = self.script("worker.sh", """#!/bin/sh
+cat /proc/self/cgroup >> cgroups
+echo $1 >> ready
+while [ ! -e finish.$1 ]; do sleep 0.02; done
+""")
+        jobs = [self.begin("--no-python", worker, name, before=namespace, ready=number)
+                for number, name in enumerate(("short", "long", "killed"), 1)]
+        self.assertEqual(len({line for line in self.read("cgroups").splitlines() if line.startswith("0::")}), 3)
+        (self.dir / "finish.short").touch()
+        self.assertEqual(jobs[0].wait(60), 0, self.read("err"))
+        jobs[2].kill()
+        jobs[2].wait()
+        wait_for(lambda: len(list(self.cgroup.glob("muster-*/cgroup.procs"))) >= 1, "the cgroup of the long job")
+        (self.dir / "finish.long").touch()
+        self.assertEqual(jobs[1].wait(60), 0, self.read("err"))
 
     def test_a_cgroup_that_is_not_delegated_stays_as_it_is(self):
         process = self.begin("--no-python", self.script("stray.sh", STRAY), delegated=False)

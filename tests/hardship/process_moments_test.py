@@ -201,6 +201,8 @@ class Moments(HardshipTest):
         self.assertEqual(self.report().get("ended_by") == "agent_lost", "agent" in named, err)
         if named:
             self.assertEqual(code, 1)
+        if "shim" in named:
+            self.assertEqual(self.report().get("ended_by"), "shim_lost")
         if "agent" in named:
             self.check_agent_lost("the agent")
             self.assertIn("the agent", self.read("error.json"))

@@ -155,6 +155,18 @@ class Stuck(StorageTest):
         self.end_by_three_signals(process)
         self.assert_left_behind(stuck)
 
+    def test_a_signal_while_the_launcher_looks_at_the_script(self):
+        """The child that looks at it does not stay and wait for the storage."""
+        folder = self.mount()
+        (folder / "train.py").touch()
+        self.fs.fall_silent()
+        process = self.begin("--nproc-per-node=2", folder / "train.py")
+        wait_for(lambda: any(pid != process.pid for pid in self.token.processes()), "the child of the launcher")
+        process.terminate()
+        self.assertEqual(process.wait(20), -signal.SIGTERM)
+        wait_for(lambda: not any(state == "S" for pid in self.token.processes() for _, state, _ in state_of(pid)),
+                 "the child to end, or to wait in the kernel with SIGKILL")
+
     def test_a_python_that_the_launcher_cannot_look_at(self):
         folder = self.mount()
         (folder / "bin").mkdir()

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """Documents, recipes and scripts agree about the packages. Makes no packages. MUSTERD_BIN names musterd."""
+import contextlib
 import fnmatch
 import hashlib
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -125,7 +130,121 @@ class Documents(unittest.TestCase):
         self.assertEqual(sysroot.SOURCES, [package for _, _, package, _ in third_party.COMPILED])
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("debootstrap"), "needs root and debootstrap")
+class Readme(unittest.TestCase):
+    """README's commands work in a clone, in their order."""
+
+    TEXT = (SOURCE / "README.md").read_text()
+    # What a shell has, and what scripts/quickstart or scripts/package makes.
+    OF_THE_SHELL = {"export", ".", "pip", "cmake"}
+    PROGRAMS = {"muster", "musterctl", "musterd"}
+
+    def commands(self):
+        lines = re.findall(r"^    (\S.*)$", re.sub(r"(?s)^```.*?^```", "", self.TEXT, flags=re.M), re.M)
+        return [re.sub(r"\s+#.*", "", line) for line in lines]
+
+    def test_what_can_be_done_in_a_clone_comes_first(self):
+        self.assertEqual(self.commands()[:2], ["scripts/quickstart", "scripts/test"])
+
+    def test_no_command_needs_what_an_earlier_one_has_not_made(self):
+        made = {"build/packages/*": "scripts/package", "build/release/*": "scripts/quickstart",
+                ".venv/*": "scripts/quickstart"}
+        wheels = [f"build/packages/{wheel.file_name(arch)}" for arch in deb.DEBIAN_ARCH]
+        before = set()
+        for command in self.commands():
+            words = re.sub(r'["$:=]|PWD/', " ", command).split()
+            for word in words:
+                if word.endswith((".whl", ".deb")):
+                    self.assertIn(word, wheels, command)
+                maker = next((maker for pattern, maker in made.items() if fnmatch.fnmatch(word, pattern)), None)
+                if maker:
+                    self.assertIn(maker, before, f"{command}: nothing has made {word}")
+                elif word.startswith(("scripts/", "examples/")):
+                    self.assertTrue((SOURCE / word).exists(), command)
+            self.assertTrue(words[0] in self.OF_THE_SHELL or words[0].startswith("scripts/") or
+                            (words[0] in self.PROGRAMS and "export" in before), command)
+            before.add(words[0])
+
+    def test_the_durations_are_those_that_the_scripts_print(self):
+        for script, variable in (("quickstart", "FIRST_RUN_MINUTES"), ("package", "FIRST_MINUTES")):
+            printed = re.search(rf"^{variable}=(\d+)", (SOURCE / "scripts" / script).read_text(), re.M)[1]
+            named = re.search(rf"scripts/{script}`?[^\d]*?(\d+) minutes", self.TEXT)[1]
+            self.assertEqual(named, printed, script)
+
+
+class Fresh(unittest.TestCase):
+    """scripts/fresh, without a system."""
+
+    def setUp(self):
+        loader = importlib.machinery.SourceFileLoader("fresh", str(SOURCE / "scripts/fresh"))
+        self.fresh = importlib.util.module_from_spec(importlib.util.spec_from_loader("fresh", loader))
+        loader.exec_module(self.fresh)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_the_commands_are_readmes(self):
+        self.assertEqual([command.split()[0] for command in self.fresh.readme_commands()],
+                         ["scripts/quickstart", "scripts/test"])
+        self.fresh.SOURCE = self.folder
+        block = f"{self.fresh.HEADING}\nText.\n\n    scripts/one --two  # three\n    scripts/four\n\n    five\n"
+        (self.folder / "README.md").write_text(f"# muster\n\n    six\n\n{block}")
+        self.assertEqual(self.fresh.readme_commands(), ["scripts/one --two  # three", "scripts/four"])
+        for wrong in (block.replace("    scripts/four\n", ""), block.replace("scripts/four", "make"), "nothing\n"):
+            (self.folder / "README.md").write_text(f"# muster\n\n{wrong}")
+            with self.assertRaisesRegex(self.fresh.Failure, "expected two commands"):
+                self.fresh.readme_commands()
+
+    def report(self, *results):
+        """The code and the text of a report of these (exit code, output)."""
+        machine = object.__new__(self.fresh.Machine)
+        machine.folder, machine.clone, machine.results = pathlib.Path("/"), SOURCE, []
+        for number, (code, output) in enumerate(results):
+            log = self.folder / f"{number}.log"
+            log.write_text(output)
+            machine.results.append((f"scripts/{number}", code, 61.4, 100.0, log))
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            code = machine.report()
+        return code, said.getvalue()
+
+    def test_a_report_has_failures_skips_and_durations(self):
+        log = ("release: FAILED: e2e.one\nmuch\ntest: where the time went:\n   9 s  set-up\n"
+               "release: e2e.two was skipped: there is no GPU\n100% tests passed\n")
+        code, said = self.report((0, "built\ndone\n"), (0, log))
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"scripts/0\n    passed in 61 s \(100 s of CPU\)\n    done\n")
+        for line in ("release: FAILED: e2e.one", "   9 s  set-up", "release: e2e.two was skipped: there is no GPU", "100% tests passed"):
+            self.assertIn(f"    {line}", said)
+        self.assertNotIn("much", said)
+        code, said = self.report((7, "why\n"), (0, log))
+        self.assertEqual(code, 1)
+        self.assertIn("scripts/0\n    FAILED with 7 in 61 s (100 s of CPU)\n    why\n", said)
+
+    def test_a_skip_for_want_of_a_program_is_a_failure(self):
+        for reason, expected in (("strace is not installed: …", 1), ("no torch in .venv", 1), ("no IPv6", 0),
+                                 ("scikit-learn is not installed: …", 0)):
+            code, said = self.report((0, f"test: where the time went:\nrelease: sdk: test_x was skipped: {reason}\n"))
+            self.assertEqual((code, "TEST_PACKAGES" in said), (expected, bool(expected)), reason)
+
+    def test_the_default_ports_are_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as gone:
+            ports = [listener.getsockname()[1] for listener in (taken, gone)]
+            gone.close()
+            held = self.fresh.hold_ports(ports)  # A port that is taken already is no error.
+            with socket.create_connection(("127.0.0.1", ports[1])), self.assertRaises(OSError):
+                socket.create_server(("127.0.0.1", ports[1]))
+            for listener in held:
+                listener.close()
+
+    def test_what_makes_ci_run_a_part_exists(self):
+        script = (SOURCE / "scripts/test").read_text()
+        files = re.search(r"^SET_UP_FILES=\((.*?)\)$", script, re.M | re.S)[1]
+        show_absent = 'for file in "${files[@]}"; do git ls-files -- "$file" | grep -q . || echo "$file"; done'
+        said = subprocess.run(["bash", "-c", f"files=({files}); {show_absent}"], check=True, capture_output=True,
+                              text=True, cwd=SOURCE).stdout
+        self.assertEqual(said, "")
+
+
 class Script(unittest.TestCase):
     """scripts/package with stand-ins for all that it calls, which make no packages."""
 
@@ -150,6 +269,9 @@ class Script(unittest.TestCase):
         done = self.package(self.folder / "muster", "--arch=x86_64", "--out=made here")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((self.folder / "made here/SHA256SUMS").exists(), done.stdout)
+        self.assertRegex(done.stdout.splitlines()[0], r"packages for x86_64: on two idle cores about \d+ minutes")
+        for step in ("Debian's headers", "SQLite and OpenSSL", "muster's programs", "the wheel", "the sdist"):
+            self.assertRegex(done.stdout, rf"(?s)\npackage: [^\n]*{step}[^\n]* …\n.*{step}[^\n]*: done in \d+ s\n")
 
     def test_a_folder_that_compilers_cannot_be_given_is_refused_at_once(self):
         for name in ("with a blank", "with#sign"):
@@ -160,24 +282,32 @@ class Script(unittest.TestCase):
 
 
 class Skips(unittest.TestCase):
-    """packages_test.py, if Debian's servers cannot be reached."""
+    """packages_test.py, if Debian's servers cannot be reached: a stand-in for debootstrap says so. scripts/test installs
+    the real one only with --packages."""
 
     def install_in_debian(self, **environment):
+        if os.geteuid() != 0:
+            self.skipTest("packages_test.py needs root")
         with tempfile.TemporaryDirectory() as folder:
             packages = pathlib.Path(folder, "packages")
             packages.mkdir()
             (packages / "one.deb").touch()
+            debootstrap = pathlib.Path(folder, "bin/debootstrap")
+            debootstrap.parent.mkdir()
+            debootstrap.write_text("#!/bin/sh\necho 'E: Failed getting release file'\nexit 1\n")
+            debootstrap.chmod(0o755)
             done = subprocess.run(
                 [sys.executable, SOURCE / "tests/packaging/packages_test.py", "Deb.test_debian_12"], check=False,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
                 env={**os.environ, "MUSTER_PACKAGES": str(packages), "MUSTER_PACKAGE_CACHE": f"{folder}/cache",
-                     "MUSTER_DEBIAN_MIRROR": "http://127.0.0.1:9/debian", "MUSTER_MAY_NOT_SKIP": "", **environment})
+                     "MUSTER_DEBIAN_MIRROR": "http://127.0.0.1:9/debian", "MUSTER_MAY_NOT_SKIP": "",
+                     "PATH": f"{debootstrap.parent}:{os.environ['PATH']}", **environment})
         return done.returncode, done.stdout
 
     def test_a_release_that_cannot_be_reached_is_named(self):
         code, output = self.install_in_debian()
         self.assertEqual(code, 0, output)
-        self.assertRegex(output, r"(?m)^SKIPPED: Deb\.test_debian_12: debootstrap bookworm: ")
+        self.assertRegex(output, r"(?m)^SKIPPED: Deb\.test_debian_12: debootstrap bookworm: E: Failed")
 
     def test_a_release_that_is_required_fails(self):
         code, output = self.install_in_debian(MUSTER_MAY_NOT_SKIP="test_debian_1[23]")

@@ -32,7 +32,7 @@ WORKER = ["--no-python", "/bin/sh", "-c", "echo \"rank $RANK of $WORLD_SIZE, nod
 RANKS = {1: {f"rank {rank} of 2, node 0" for rank in range(2)},
          2: {f"rank {rank} of 4, node {rank // 2}" for rank in range(4)}}
 BOUND_S = 120
-TEED_RUNS = 25
+TEED_RUNS = 8
 MAY_NOT_SKIP = os.environ.get("MUSTER_MAY_NOT_SKIP", "")
 
 

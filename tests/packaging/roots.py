@@ -1,6 +1,9 @@
 """Debian systems to install packages in: folders that debootstrap fills. They are kept as archives between runs."""
+import ast
+import configparser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -74,6 +77,7 @@ class Root:
     def __init__(self, suite, folder):
         archive = archive_of(suite)
         self.folder = pathlib.Path(folder)
+        self.given = {}  # What give() was called with: the path in the system.
         run("tar", "--numeric-owner", "-C", self.folder, "-xf", archive)
         run("mount", "-t", "proc", "proc", self.folder / "proc")
         run("mount", "--rbind", "/dev", self.folder / "dev")
@@ -84,6 +88,46 @@ class Root:
         # This machine's proxy for its package servers, if it has one.
         for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*proxy*"):
             shutil.copy(file, self.folder / "etc/apt/apt.conf.d")
+
+    def give_pip_settings(self):
+        """Gives the system this machine's way to Python's package index: the settings of pip, the files and folders that
+        they name, and the certificates that this machine trusts. Never pip's cache."""
+        sections = {}
+        lines = run(sys.executable, "-m", "pip", "config", "list").splitlines()
+        for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # The environment's are the strongest.
+            name, _, value = line.partition("=")
+            section, _, option = name.rpartition(".")
+            value = re.sub(r"((?:^|\s)(?:file://)?)(/\S+)", lambda found: found[1] + self.give(found[2]),
+                           str(ast.literal_eval(value)))
+            if option not in ("cache-dir", "config-file"):
+                sections.setdefault("global" if section == ":env:" else section, {})[option] = value
+        settings = configparser.RawConfigParser()
+        settings.read_dict(sections)
+        with open(self.folder / "etc/pip.conf", "w", encoding="utf-8") as file:
+            settings.write(file)
+        certificates = pathlib.Path("/usr/local/share/ca-certificates")
+        if certificates.is_dir():
+            shutil.copytree(certificates, self.folder / certificates.relative_to("/"), dirs_exist_ok=True)
+            self.run("update-ca-certificates")
+
+    def give(self, place):
+        """Makes a file or folder of this machine readable in the system, and returns its path there: the same path, unless
+        the system has something at it. The files of a package index may name each other."""
+        if not os.path.exists(place) or place in self.given:
+            return self.given.get(place, place)
+        if os.path.basename(place) == "simple":  # An index; its pages link to files beside it.
+            return os.path.join(self.give(os.path.dirname(place)), "simple")
+        target = self.folder / place.lstrip("/")
+        if target.exists():
+            target = self.folder / "usr/local/share/given" / place.lstrip("/")
+        if os.path.isdir(place):
+            target.mkdir(parents=True)
+            run("mount", "--bind", "-o", "ro", place, target)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(place, target)
+        self.given[place] = str(pathlib.Path("/", target.relative_to(self.folder)))
+        return self.given[place]
 
     def command(self, *words):
         return ["chroot", str(self.folder), *map(str, words)]
@@ -108,6 +152,7 @@ class Root:
         return found
 
     def close(self):
-        for name in ("run", "dev", "proc"):
+        given = [place.lstrip("/") for place in self.given.values() if os.path.isdir(self.folder / place.lstrip("/"))]
+        for name in ("run", "dev", "proc", *given):
             subprocess.run(["umount", "--recursive", "--lazy", self.folder / name], check=False,
                            capture_output=True)

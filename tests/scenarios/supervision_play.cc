@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/core/signal_name.h"
+#include "rendezvous/core/seconds_text.h"
 #include "tests/scenarios/play_words.h"
 
 namespace muster::testing {
@@ -223,8 +224,11 @@ void SupervisionPlay::apply(const EndWorker& action) {
   print(signal_name(action.number) + " to " + name(action.rank) + ", which hangs");
 }
 
-void SupervisionPlay::apply(const KillEverything&) {
-  print("kill everything");
+void SupervisionPlay::apply(const KillEverything& action) {
+  const LeftoverTimes& times = action.times;
+  const bool at_once = times.until_sigterm == Duration{} && times.until_sigkill == Duration{};
+  print(at_once ? "kill everything"
+                : "end the attempt; leftovers have " + seconds_text(times.until_sigterm));
   for (auto& [rank, worker] : workers_)
     send(rank, SIGKILL);
 }

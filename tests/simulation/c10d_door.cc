@@ -88,6 +88,7 @@ void C10dDoor::arrive(std::uint32_t id, const std::string& bytes) {
     return cluster_.at(cluster_.stopped_until, [this, id, bytes] { arrive(id, bytes); });
   Link& link = links_.at(id);
   link.input += bytes;
+  cluster_.trace(id, bytes);
   while (link.open_at_host && !link.input.empty()) {
     const auto whole = link.decoder.scan(link.input);
     if (!whole) return refuse(id, std::string(to_string(whole.error().fault)));
@@ -150,6 +151,7 @@ void C10dDoor::reply(std::uint32_t id, const Reply& answer) {
   link.last_to_client = std::max(cluster_.now + cluster_.delay(), link.last_to_client);
   cluster_.at(link.last_to_client, [this, id, bytes = bytes_of(answer)] {
     Link& open = links_.at(id);
+    cluster_.trace(id, bytes);
     if (open.open_at_client && open.on_reply) std::exchange(open.on_reply, {})(bytes);
   });
 }

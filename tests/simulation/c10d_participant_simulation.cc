@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/wire/state_codec.h"
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"
 #include "tests/support/torch_model.h"
@@ -182,7 +183,9 @@ class World {
       if (trouble && random_.below(400) == 0) disturb();
       for (auto& [name, node] : nodes_)
         if (node->next <= now_) {
+          const std::uint64_t token = store_.token;
           node->tick(store_, now_, wall(*node), views_);
+          if (store_.token != token) trace(name);
           node->next += std::chrono::milliseconds(random_.below(40));
         }
     }
@@ -226,6 +229,12 @@ class World {
   }
 
  private:
+  void trace(const NodeName& writer) const {
+    if (!Trace::now().wanted()) return;
+    Trace::now().add(now_.time_since_epoch().count());
+    Trace::now().add(to_string(writer));
+    Trace::now().add(encode_state(store_.state));
+  }
   WallTime wall(const Node& node) const {
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch());
     return {1'700'000'000'000'000 + us.count() + node.skew_us};

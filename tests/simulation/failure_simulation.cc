@@ -41,7 +41,7 @@ class Silence {
     }
     // The next round may wait for the nodes of a silent one.
     cluster_.run_until(cluster_.now + 60s);
-    cluster_.run_until(cluster_.now + UnseenWorkers::kWaitMost + 20s, [this] { return is_over(); });
+    cluster_.run_until(cluster_.now + UnseenWorkers::kMaxWait + 20s, [this] { return is_over(); });
     INFO(cluster_.describe());
     REQUIRE(failed_ > 0);
     REQUIRE(is_over());

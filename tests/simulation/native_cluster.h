@@ -23,6 +23,7 @@
 #include "tests/simulation/event_queue.h"
 #include "tests/support/memory_state.h"
 #include "tests/support/prng.h"
+#include "tests/support/trace.h"
 
 namespace muster::testing {
 
@@ -36,7 +37,7 @@ inline constexpr Duration kWriteAgainAfter = 1s;  // The same value as in Sqlite
 inline constexpr Duration kReachWithin = 1s;
 /// How long two rounds may have workers at the same time: docs/rendezvous.md.
 inline constexpr Duration kFenceBound = kLease + 2s;
-inline constexpr Duration kStopMost = 200ms;
+inline constexpr Duration kMaxStop = 200ms;
 
 class Cluster;
 
@@ -115,6 +116,11 @@ class Cluster {
   }
   bool run_until(Instant end, const std::function<bool()>& done = {}) {
     return events_.run_until(now, end, done, [this] { return describe(); });
+  }
+  void trace(std::uint32_t link, std::string_view bytes) {
+    Trace::now().add(now.time_since_epoch().count());
+    Trace::now().add(std::int64_t{link});
+    Trace::now().add(bytes);
   }
   Duration delay() { return std::chrono::microseconds(50 + prng.below(3'000)); }
   RunService::Time time() const {
@@ -222,6 +228,7 @@ class Cluster {
     Link& link = links_.at(id);
     if (!link.open_at_host || link.life != life || !is_up()) return;
     lost_connections_.erase(link.node);
+    trace(id, frame);
     const auto answer = service->receive(
         {id}, std::string_view(frame).substr(1 + kNativeLengthBytes), "10.0.0.1", time());
     REQUIRE(answer.close.empty());
@@ -237,6 +244,7 @@ class Cluster {
     at(link.last_to_node, [this, id, json, on_reply] {
       Link& open = links_.at(id);
       if (!open.open_at_node || !open.node->alive) return;
+      trace(id, json);
       const auto decoded = decode_native_message(json);
       REQUIRE(decoded.has_value());
       if (on_reply) return on_reply(*decoded);
@@ -248,9 +256,10 @@ class Cluster {
       for (const RunEffect& effect : service->take_effects())
         if (const auto* send = std::get_if<SendNative>(&effect))
           to_node(send->to.value, send->message);
-        else if (const auto* log = std::get_if<LogLine>(&effect))
+        else if (const auto* log = std::get_if<LogLine>(&effect)) {
+          trace(0, log->line);
           notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + log->line);
-        else if (on_effect)
+        } else if (on_effect)
           on_effect(effect);
     for (const auto& [run_id, watch] : watches_)
       if (const Rendezvous* run = service->rendezvous(run_id);
@@ -357,7 +366,7 @@ class Cluster {
   }
   /// Checks after the fence bound that no worker of an older round runs.
   void check_overlap_after(const std::string& run_id, std::int64_t generation) {
-    at(now + kFenceBound + kStopMost + 100ms, [this, run_id, generation] {
+    at(now + kFenceBound + kMaxStop + 100ms, [this, run_id, generation] {
       for (const auto& node : nodes) {
         if (!node->alive || node->workers.generation == 0 || node->run_id != run_id) continue;
         if (may_overlap(run_id, node->workers.generation)) continue;

@@ -125,7 +125,7 @@ TEST_CASE("native simulation: a node that is cut off from all is fenced in time"
     SimNode& node = *whole.cluster.nodes[whole.cluster.prng.below(4)];
     node.cut_until = node.peers_cut_until = whole.cluster.now + 60s;
     const Instant cut = whole.cluster.now;
-    REQUIRE(whole.cluster.run_until(cut + kFenceBound + kStopMost,
+    REQUIRE(whole.cluster.run_until(cut + kFenceBound + kMaxStop,
                                     [&] { return node.workers.generation == 0; }));
     CHECK_THAT(node.last_restart, Catch::Contains("cut off"));
     REQUIRE(whole.cluster.run_until(cut + 80s, [&] { return whole.all_run(); }));
@@ -260,7 +260,7 @@ class Turmoil {
       cluster_.at(cluster_.now + up_to(50'000), [this] { mishap(); });
     cluster_.run_until(cluster_.now + 60s);
     // The next round may wait for the nodes of a silent one.
-    const Duration most = UnseenWorkers::kWaitMost + 20s;
+    const Duration most = UnseenWorkers::kMaxWait + 20s;
     const bool converged =
         cluster_.run_until(cluster_.now + most, [this] { return is_converged(); });
     INFO("at the end:\n" << cluster_.describe());

@@ -13,7 +13,7 @@ namespace {
 // How long a muster node waits for an acknowledgement (NativeClientOptions::lost_after), and by
 // when it has noticed that there is none.
 constexpr Duration kLostAfter = 5s;
-constexpr Duration kLostAfterAtMost = 6'500ms;
+constexpr Duration kMaxLostAfter = 6'500ms;
 
 }  // namespace
 
@@ -89,8 +89,8 @@ void World::part(Node& node, Direction direction, Duration duration) {
   if (direction != Direction::ToNode) node.to_server_stalled_until = end;
   if (direction != Direction::ToServer) node.to_node_stalled_until = end;
   const Duration patience =
-      kLostAfter + std::chrono::milliseconds(prng_.below(
-                       static_cast<std::uint64_t>((kLostAfterAtMost - kLostAfter) / 1ms)));
+      kLostAfter + std::chrono::milliseconds(
+                       prng_.below(static_cast<std::uint64_t>((kMaxLostAfter - kLostAfter) / 1ms)));
   if (duration < patience) return;
   // The node closes a connection that it gives up. The server learns of that only if the network
   // lets it through.

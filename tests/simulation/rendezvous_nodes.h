@@ -60,6 +60,8 @@ class MusterNode : public Node {
   void on(const Rejoin&) {}
   void on(const RoundRecovered&) {}
   void on(const FailureCounted&) {}
+  void on(const Notice&) {}
+  void on(const CommandsDiffer&) {}
 
   Role role_;
   std::string instance_;

@@ -76,11 +76,10 @@ class Scenario {
     Node& node = muster ? world_.add_muster(addr, dice_.chance(10)) : world_.add_torch(addr);
     // torchrun works with clocks that differ by at most 15 s. Beyond that only a first round is
     // certain (rendezvous_c10d_test.cc).
-    constexpr Duration kMost = 7s;
+    constexpr Duration kMax = 7s;
     if (skewed_)
       node.skew =
-          std::chrono::milliseconds(dice_.below(static_cast<std::uint64_t>(2 * kMost / 1ms))) -
-          kMost;
+          std::chrono::milliseconds(dice_.below(static_cast<std::uint64_t>(2 * kMax / 1ms))) - kMax;
     node.start();
   }
 

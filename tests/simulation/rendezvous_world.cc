@@ -4,8 +4,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "rendezvous/wire/native_codec.h"
 #include "rendezvous/wire/state_codec.h"
 #include "tests/simulation/rendezvous_nodes.h"
+#include "tests/support/trace.h"
 
 namespace muster::testing {
 namespace {
@@ -73,6 +75,12 @@ WallTime World::wall(const Node& node) const {
   return {server_wall().microseconds + us(node.skew)};
 }
 
+void World::trace(ConnectionId connection, std::string_view bytes) const {
+  Trace::now().add(now_.time_since_epoch().count());
+  Trace::now().add(std::int64_t{connection.value});
+  Trace::now().add(bytes);
+}
+
 void World::send(Node& from, RendezvousEvent event) {
   deliver_to_server(from,
                     [this, event = std::move(event)] { perform(server_->step(event, now_)); });
@@ -104,7 +112,10 @@ void World::get(Node& from) {
 }
 
 void World::answer(ConnectionId to, State state) {
-  deliver_to_node(to, [this, state](Node& node) { node.reply(transmitted(state)); });
+  deliver_to_node(to, [this, to, state](Node& node) {
+    if (Trace::now().wanted()) trace(to, encode_state(*state));
+    node.reply(transmitted(state));
+  });
 }
 
 void World::compare_set(Node& from, State seen, State proposed) {
@@ -144,8 +155,14 @@ void World::perform(RendezvousActions actions) {
   for (const RendezvousAction& action : actions) {
     std::visit(
         [&](const auto& message) {
-          if constexpr (requires { message.to; })
+          if constexpr (requires { message.to; }) {
+            trace(message.to, encode(NativeMessage(message)));
             deliver_to_node(message.to, [action](Node& node) { node.receive(action); });
+          } else if constexpr (requires { message.client; }) {
+            trace(message.client, "released from the exit barrier");
+          } else if constexpr (requires { message.who; }) {
+            trace({}, to_string(message.who));
+          }
         },
         action);
   }

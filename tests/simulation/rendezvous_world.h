@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/core/rendezvous.h"
@@ -137,6 +138,7 @@ class World {
     Instant stalled_until{};
     Instant last_to_server{}, last_to_node{};  // Messages stay in order: none arrives earlier.
   };
+  void trace(ConnectionId connection, std::string_view bytes) const;
   void make_server();
   void lose(ConnectionId connection);
   void give_up(Node& node, ConnectionId connection, bool server_is_told);

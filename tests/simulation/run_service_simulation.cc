@@ -224,6 +224,8 @@ class Strangers : RunServiceTest {
     }
     for (const char c : notes)
       if (c != '\n' && (c < ' ' || c == 0x7f)) FAIL("a control character in the log");
+    Trace::now().add(notes);
+    Trace::now().add(now.time_since_epoch().count());
     notes.clear();
     if (service->runs() > 4) FAIL("too many runs");
     if (const auto next = service->next_deadline(); next && *next > now + 2 * kLongestWait)
@@ -231,7 +233,8 @@ class Strangers : RunServiceTest {
   }
 
   void check_message(const SendNative& send) {
-    (void)encode(send.message);
+    Trace::now().add(std::int64_t{send.to.value});
+    Trace::now().add(encode(send.message));
     const bool honest = send.to.value == kFirst || send.to.value == kSecond;
     if (const auto* ended = std::get_if<RunEnded>(&send.message); ended != nullptr && honest) {
       if (!ended->succeeded) FAIL("the honest run has failed: " << ended->why);

@@ -14,9 +14,9 @@
 namespace muster::testing {
 namespace {
 
-constexpr std::size_t kMostRuns = 5;
+constexpr std::size_t kMaxRuns = 5;
 /// The limit for the state texts of one run: more than any state of so few nodes needs.
-constexpr std::size_t kMostBytesOfRun = 16 << 10;
+constexpr std::size_t kMaxBytesOfRun = 16 << 10;
 
 struct Shape {
   RunSettings run;
@@ -188,7 +188,7 @@ class Shapes {
   explicit Shapes(std::uint64_t seed)
       : dice_(seed ^ 0x54a9e),
         recorded_(dice_.chance(60)),
-        cluster_(seed, {}, 0, recorded_, host_of_runs(kMostRuns)),
+        cluster_(seed, {}, 0, recorded_, host_of_runs(kMaxRuns)),
         door_(cluster_),
         job_(cluster_, door_, "job", draw_shape(), 200),
         calm_(cluster_, door_, "calm", shape_of_calm(), 300) {
@@ -301,14 +301,13 @@ class Shapes {
   }
 
   void check_invariants() {
-    if (cluster_.service->runs() > kMostRuns) FAIL("too many runs");
+    if (cluster_.service->runs() > kMaxRuns) FAIL("too many runs");
     for (const char* run_id : {"a", "b"})
       if (const Rendezvous* run = cluster_.service->rendezvous(run_id);
           run != nullptr && !run->counts_are_right())
         FAIL("wrong counts of members in " << run_id << "\n" << describe());
     const MemoryAccount& account = cluster_.accounts.back();
-    if (account.kept > kMostRuns * kMostBytesOfRun ||
-        account.blocks > 2 * kMostRuns * kMostBytesOfRun)
+    if (account.kept > kMaxRuns * kMaxBytesOfRun || account.blocks > 2 * kMaxRuns * kMaxBytesOfRun)
       FAIL("the host holds " << account.kept << " and " << account.blocks << " bytes");
     for (; notes_seen_ < cluster_.notes.size(); ++notes_seen_) {
       const std::string& note = cluster_.notes[notes_seen_];

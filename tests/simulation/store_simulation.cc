@@ -16,6 +16,7 @@
 #include "tests/simulation/store_model.h"
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"
+#include "tests/support/trace.h"
 
 namespace muster {
 namespace {
@@ -229,7 +230,9 @@ class Simulation {
   }
   void compare() {
     for (std::uint32_t who = 0; who < wires_.size(); ++who) {
-      REQUIRE(server_.take(who) == model_.sent[who]);
+      const std::string bytes = server_.take(who);
+      testing::Trace::now().add(bytes);
+      REQUIRE(bytes == model_.sent[who]);
       model_.sent[who].clear();
     }
     REQUIRE(server_.table.num_keys() == model_.keys());

@@ -12,6 +12,7 @@
 #include "agent/core/supervisor.h"
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"
+#include "tests/support/trace.h"
 
 namespace muster {
 namespace {
@@ -60,9 +61,38 @@ class World {
  private:
   void feed(const SupervisorEvent& event) {
     for (const SupervisorAction& action : supervisor_.step(event, now_))
-      std::visit([this](const auto& a) { apply(a); }, action);
+      std::visit(
+          [this](const auto& a) {
+            testing::Trace::now().add(now_.time_since_epoch().count());
+            trace(a);
+            apply(a);
+          },
+          action);
     // Workers are stopped at once, also if a start is not answered yet.
     if (ends_attempt(event)) REQUIRE_FALSE(has_workers());
+  }
+
+  static void trace(std::string_view action, std::int64_t number = 0, std::string_view text = {}) {
+    testing::Trace::now().add(action);
+    testing::Trace::now().add(number);
+    testing::Trace::now().add(text);
+  }
+  static void trace(const JoinRendezvous&) { trace("join"); }
+  static void trace(const StartWorkers& action) { trace("start", action.restart_count); }
+  static void trace(const SignalWorkers& action) { trace("signal", action.number); }
+  static void trace(const EndWorker& action) {
+    trace("end", action.number, std::to_string(action.rank.value));
+  }
+  static void trace(const KillEverything& action) {
+    trace("kill", (action.times.until_sigterm + action.times.until_sigkill).count());
+  }
+  static void trace(const AnnounceFailure& action) {
+    trace("failure", action.restarts_left, std::to_string(action.rank.value));
+  }
+  static void trace(const ReportEnd& action) { trace("report", action.succeeded ? 1 : 0); }
+  static void trace(const LeaveRendezvous&) { trace("leave"); }
+  static void trace(const Finish& action) {
+    trace("finish", static_cast<std::int64_t>(action.why), action.reason);
   }
 
   bool has_workers() const {
@@ -86,6 +116,7 @@ class World {
     for (const auto& [rank, starts_at] : hanging_starts_)
       next = std::min(next, starts_at);
     if (const auto deadline = supervisor_.next_deadline()) next = std::min(next, *deadline);
+    if (gone_at_) next = std::min(next, *gone_at_);
     if (joining_until_) next = std::min(next, *joining_until_);
     if (signalling_ && prng_.chance(10)) {
       ++signals_;
@@ -113,6 +144,10 @@ class World {
     }
     finish_starts();
     end_workers();
+    if (gone_at_ && now_ >= *gone_at_) {
+      gone_at_.reset();
+      report(EverythingGone{.complete = !prng_.chance(2)});
+    }
     if (!reports_.empty() && reports_.front().first <= now_) {
       const SupervisorEvent event = reports_.front().second;
       reports_.pop_front();
@@ -232,14 +267,18 @@ class World {
         prng_.chance(5) ? WorkerExit{} : WorkerExit{.killed = true, .status = action.number};
   }
 
-  void apply(const KillEverything&) {
+  void apply(const KillEverything& action) {
+    REQUIRE(supervisor_.state() == Supervisor::State::Killing);
     for (const auto& [rank, starts_at] : std::exchange(hanging_starts_, {}))
       start_worker(rank);
     for (auto& [rank, worker] : alive_)
       report(WorkerEnded{LocalRank{rank}, {.killed = true, .status = 9}});
     alive_.clear();
-    report(EverythingGone{.complete = !prng_.chance(2)});
-    if (second_signal_at_) CHECK(now_ - *second_signal_at_ <= 1s);
+    const Duration most = action.times.until_sigterm + action.times.until_sigkill;
+    // What is left uses its time; mostly nothing is left.
+    const Instant gone_at = now_ + (prng_.chance(30) ? most : Duration{});
+    gone_at_ = gone_at_ ? std::min(*gone_at_, now_ + most) : gone_at;
+    if (second_signal_at_) CHECK(*gone_at_ - *second_signal_at_ <= 1s);
   }
 
   void apply(const AnnounceFailure& action) {
@@ -313,6 +352,7 @@ class World {
   std::map<int, Instant> hanging_starts_;  // By rank: when the worker's program runs.
   int stop_signal_ = 0;                    // The signal of this attempt's stop; 0: none.
   std::deque<std::pair<Instant, SupervisorEvent>> reports_;
+  std::optional<Instant> gone_at_;  // When nothing is left of the attempt.
   std::optional<Instant> joining_until_;
   std::optional<Instant> second_signal_at_;
   std::optional<Finish> finish_;

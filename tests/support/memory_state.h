@@ -12,6 +12,7 @@
 
 #include "rendezvous/service/run_state.h"
 #include "rendezvous/wire/run_record_codec.h"
+#include "tests/support/trace.h"
 
 namespace muster::testing {
 
@@ -67,11 +68,15 @@ class MemoryState : public RunState {
     if (!change.record) return;
     Stored& stored = runs_[run_id];
     stored.record = encode(*change.record);
+    Trace::now().add(stored.record);
     for (const auto& [name, member] : change.members)
-      if (member)
-        stored.members.insert_or_assign(name, encode(*member));
-      else
+      if (member) {
+        const std::string text = encode(*member);
+        Trace::now().add(text);
+        stored.members.insert_or_assign(name, text);
+      } else {
         stored.members.erase(name);
+      }
   }
 
   std::map<std::string, Stored> runs_;

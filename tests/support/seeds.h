@@ -6,13 +6,21 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "tests/support/trace.h"
+
 namespace muster::testing {
 
 /// Calls run(seed) for the seeds from 1 to `count`. MUSTER_SEED=<seed> runs only this seed,
 /// MUSTER_SEEDS=<n> the seeds from 1 to n, MUSTER_SEEDS=<m>-<n> those from m to n,
-/// MUSTER_SEEDS=<n>% the first n percent of them.
+/// MUSTER_SEEDS=<n>% the first n percent of them. MUSTER_TRACES=<file> adds a line with the trace
+/// of each seed to the file.
 template <typename Run>
-void run_seeds(std::uint64_t count, const Run& run) {
+void run_seeds(std::uint64_t count, const Run& run_one) {
+  const auto run = [&run_one](std::uint64_t seed) {
+    Trace::now().begin();
+    run_one(seed);
+    Trace::now().end(seed);
+  };
   if (const char* only = std::getenv("MUSTER_SEED")) {
     run(std::strtoull(only, nullptr, 0));
     return;

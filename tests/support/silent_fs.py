@@ -8,10 +8,12 @@ speak() or until the file system is unmounted. Needs root and /dev/fuse; availab
         ...
         fs.fall_silent()
 
-SilentFs(folder, never={READ}) never answers these requests, and answers all others.
+SilentFs(folder, never={READ}) never answers these requests, and answers all others. Like many file
+systems of clusters it has no sockets and no named pipes. owner=N: it shows this user as the owner of
+everything, as SMB does. After renumber() all files have new inode numbers, as on sshfs.
 
-To run it by hand: silent_fs.py FOLDER [NUMBER OF A REQUEST THAT IT NEVER ANSWERS...]. SIGUSR1
-silences it, SIGUSR2 lets it answer again, SIGTERM unmounts it.
+To run it by hand: silent_fs.py FOLDER OWNER [NUMBER OF A REQUEST THAT IT NEVER ANSWERS...]. SIGUSR1
+silences it, SIGUSR2 lets it answer again, SIGHUP renumbers, SIGTERM unmounts it.
 """
 import contextlib
 import ctypes
@@ -44,14 +46,17 @@ def available():
 
 
 class Node:
+    owner = 0
+
     def __init__(self, number, mode):
         self.number, self.mode, self.data, self.names = number, mode, bytearray(), {}
 
     def attributes(self):
         now = int(time.time())
+        owner = Node.owner
         links = 2 if stat.S_ISDIR(self.mode) else 1
         return struct.pack("<6Q10I", self.number, len(self.data), (len(self.data) + 511) // 512,
-                           now, now, now, 0, 0, 0, self.mode, links, 0, 0, 0, 4096, 0)
+                           now, now, now, 0, 0, 0, self.mode, links, owner, owner, 0, 4096, 0)
 
 
 class Server:
@@ -91,6 +96,9 @@ class Server:
             os.write(1, b"silent\n")
         elif number == signal.SIGUSR2:
             self.speak()
+        elif number == signal.SIGHUP:
+            self.renumber()
+            os.write(1, b"renumbered\n")
         else:
             libc.umount2(os.fsencode(self.folder), MNT_DETACH)
 
@@ -99,6 +107,14 @@ class Server:
         requests, self.unanswered = self.unanswered, []
         for request in requests:
             self.answer(request)
+
+    def renumber(self):
+        """The old numbers stay valid for processes that have a file open."""
+        for node in {node.number: node for node in self.nodes.values()}.values():
+            if node.number != 1:
+                node.number = self.next_number
+                self.nodes[node.number] = node
+                self.next_number += 1
 
     def answer(self, request):
         _, operation, unique, number, *_ = HEADER.unpack_from(request)
@@ -219,16 +235,17 @@ class Server:
 
 
 class SilentFs:
-    def __init__(self, folder, never=()):
+    def __init__(self, folder, never=(), owner=0):
         self.folder = pathlib.Path(folder)
         self.never = never
+        self.owner = owner
         self.server = None
         self.unanswered = 0
 
     def __enter__(self):
         self.folder.mkdir(exist_ok=True)
         self.server = subprocess.Popen([sys.executable, os.path.abspath(__file__),
-                                        str(self.folder), *map(str, self.never)],
+                                        str(self.folder), str(self.owner), *map(str, self.never)],
                                        stdout=subprocess.PIPE)
         if self.server.stdout.readline() != b"mounted\n":
             self.server.wait()
@@ -245,6 +262,10 @@ class SilentFs:
     def fall_silent(self):
         os.kill(self.server.pid, signal.SIGUSR1)
         self.read_until(lambda line: line == b"silent\n")
+
+    def renumber(self):
+        os.kill(self.server.pid, signal.SIGHUP)
+        self.read_until(lambda line: line == b"renumbered\n")
 
     def wait_for_unanswered(self, count):
         """Waits until the server has taken so many requests that it never answers: nothing ends their callers now."""
@@ -264,7 +285,8 @@ class SilentFs:
         os.kill(self.server.pid, signal.SIGUSR2)
 
 
-def serve(folder, never):
+def serve(folder, owner, never):
+    Node.owner = owner
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
     if libc.mount(b"silent_fs", os.fsencode(folder), b"fuse", 0, options.encode()) != 0:
@@ -272,7 +294,7 @@ def serve(folder, never):
     # Python would run a handler only after a read that has just begun.
     signals, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake)
-    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server = Server(folder, device, never)
     os.write(1, b"mounted\n")
@@ -281,4 +303,4 @@ def serve(folder, never):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], {int(number) for number in sys.argv[2:]})
+    serve(sys.argv[1], int(sys.argv[2]), {int(number) for number in sys.argv[3:]})

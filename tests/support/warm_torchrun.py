@@ -31,9 +31,10 @@ def is_torchrun(command, python):
 
 
 class WarmTorchrun:
-    """The parts of subprocess.Popen that the tests need."""
+    """The parts of subprocess.Popen that the tests need. `before` is Python code that sets up the copy: what a program
+    that starts torchrun with exec may have changed in its process."""
 
-    def __init__(self, command, *, stdout, stderr, env, cwd=".", start_new_session=False):
+    def __init__(self, command, *, stdout, stderr, env, cwd=".", start_new_session=False, before=""):
         import torch.distributed.run  # noqa: F401  Loaded in the parent: that makes the start fast.
         self.args = command
         self.returncode = None
@@ -46,6 +47,7 @@ class WarmTorchrun:
                 if start_new_session:
                     os.setsid()
                 self._become(stdout, stderr, cwd, env)
+                exec(before, {"os": os})
                 code = self._run(command)
             except BaseException:
                 traceback.print_exc()

@@ -39,6 +39,7 @@ add_library(muster_worker STATIC
   src/distributed_sampler.cc
   src/module_state.cc
   src/named_gloo.cc
+  src/nccl_choice.cc
   src/optimizer_state.cc
   src/pickle_reader.cc
   src/pickle_rules.cc

@@ -84,12 +84,12 @@ BackendPlan plan_backends(const std::string& backend) {
   return plan;
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_group(const BackendPlan& plan,
-                                                  const GroupRequest& request) {
+MadeGroup make_group(const BackendPlan& plan, const GroupRequest& request) {
   using Type = c10d::ProcessGroup::BackendType;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(request.name + "/", request.store);
   const int size = static_cast<int>(request.global_ranks.size());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, request.rank, size);
+  MadeGroup result{.group = group, .split_source = {}, .recorder = {}};
   group->setDefaultBackend(plan.has("nccl") ? Type::NCCL : Type::GLOO);
   if (request.device) group->setBoundDeviceId(request.device);
 
@@ -103,19 +103,22 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const BackendPlan& plan,
       backend = type == Type::NCCL ? make_nccl_backend({.store = device_store, .group = request})
                                    : make_gloo(device_store, request);
       backend->setSequenceNumberForGroup();
+      if (type == Type::NCCL && request.is_default && request.device && nccl_splits_groups())
+        result.split_source = backend;
       backend = wrap_for_debug(std::move(backend), device_store, request);
     }
     group->setBackend(device_type(device), type, backend);
   }
   group->setGroupName(request.name);
   group->setGroupDesc(request.description);
+  if (plan.has("nccl")) result.recorder = record_nccl_group(group, request);
   if (request.device && plan.has("nccl")) {
     const auto backend = group->getBackend(request.device->type());
     if (backend->supportsSplitting()) backend->eagerConnectSingleDevice(*request.device);
   }
   // Functional collectives look up groups by name.
   c10d::register_process_group(request.name, group);
-  return group;
+  return result;
 }
 
 }  // namespace muster

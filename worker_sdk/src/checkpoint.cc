@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kMostEpochs = 999'999'999'999'999'999;  // load() finds up to 18 digits.
+constexpr std::int64_t kMaxEpochs = 999'999'999'999'999'999;  // load() finds up to 18 digits.
 
 using Dict = c10::impl::GenericDict;
 
@@ -161,9 +161,9 @@ Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options
 void Checkpoints::save(const torch::nn::Module& model, const torch::optim::Optimizer* optimizer,
                        std::int64_t epoch) {
   const ProcessGroup& group = options_.process_group;
-  if (epoch < 0 || epoch > kMostEpochs)
+  if (epoch < 0 || epoch > kMaxEpochs)
     throw Error("Checkpoints: epoch " + std::to_string(epoch) + ": expected 0 to " +
-                std::to_string(kMostEpochs) + ".");
+                std::to_string(kMaxEpochs) + ".");
   const auto generators = gather_generators(devices_of(model), group);
   RankZeroTask task(group, options_.save_timeout);
   if (group.rank() != 0) {

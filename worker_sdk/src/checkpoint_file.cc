@@ -140,7 +140,9 @@ void write_all(int fd, const void* data, std::size_t size, const std::filesystem
 
 void write_and_rename(const std::filesystem::path& path, const std::filesystem::path& partial,
                       const c10::IValue& value) {
-  const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // The name can be guessed: what lies there is removed, and never followed or written.
+  ::unlink(partial.c_str());
+  const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0) fail(path, "cannot be written (" + partial.filename().string() + ")");
   write_pickle_file(
       value, [&](const void* data, std::size_t size) { write_all(file.get(), data, size, path); });

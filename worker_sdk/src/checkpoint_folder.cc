@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kEpochDigits = 8;
-constexpr std::size_t kMostDigits = 18;  // Any number of 18 digits fits into std::int64_t.
+constexpr std::size_t kMaxDigits = 18;  // Any number of 18 digits fits into std::int64_t.
 constexpr std::string_view kEnd = ".pt";
 
 std::int64_t order_of(const c10::IValue& snapshot) {
@@ -84,7 +84,7 @@ std::optional<std::int64_t> SnapshotFolder::epoch_of(const std::string& file_nam
     return std::nullopt;
   const std::string digits =
       file_name.substr(start.size(), file_name.size() - start.size() - kEnd.size());
-  if (digits.size() < kEpochDigits || digits.size() > kMostDigits ||
+  if (digits.size() < kEpochDigits || digits.size() > kMaxDigits ||
       digits.find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
   return std::stoll(digits);

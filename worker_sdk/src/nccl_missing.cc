@@ -19,4 +19,19 @@ std::chrono::milliseconds nccl_default_timeout() {
   return std::chrono::minutes(10);
 }
 
+std::optional<c10::Device> nccl_default_device(int) {
+  return std::nullopt;
+}
+
+bool nccl_splits_groups() {
+  return false;
+}
+
+void skip_nccl_split(c10d::Backend&, c10::Device) {}
+
+std::shared_ptr<void> record_nccl_group(const c10::intrusive_ptr<c10d::ProcessGroup>&,
+                                        const GroupRequest&) {
+  return nullptr;
+}
+
 }  // namespace muster

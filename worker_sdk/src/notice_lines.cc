@@ -8,7 +8,7 @@ namespace muster {
 
 namespace {
 
-constexpr double kMostSeconds = 1e9;  // Longer than the uptime of any machine. Fits the clock.
+constexpr double kMaxSeconds = 1e9;  // Longer than the uptime of any machine. Fits the clock.
 
 /// Returns the value of a number in a line. The line is a flat JSON object, as the agent writes it.
 std::optional<double> number_of(std::string_view line, std::string_view quoted_name) {
@@ -45,7 +45,7 @@ void NoticeLines::handle_line(std::string_view line) {
   // here.
   const auto seconds = number_of(line, "\"deadline_monotonic_s\"");
   // NaN fails both comparisons. Other types of lines are from later versions and are skipped.
-  if (!seconds || !(*seconds >= 0 && *seconds <= kMostSeconds) ||
+  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds) ||
       line.find("\"preempt\"") == std::string_view::npos)
     return;
   deadline_ = Clock::time_point(

@@ -94,17 +94,22 @@ void check_device(const ProcessGroupOptions& options) {
 
 // All members connect to each other. `caller` names the function in errors, as in a timeout because
 // a member is missing.
-c10::intrusive_ptr<c10d::ProcessGroup> connect_members(const char* caller, const BackendPlan& plan,
-                                                       const GroupRequest& request) {
+void connect_members(const char* caller, const BackendPlan& plan, const GroupRequest& request,
+                     ProcessGroup::State& state) {
   const auto describe = [&] {
     return operation_text(caller, request.name, request.rank,
                           static_cast<int>(request.global_ranks.size()));
   };
-  return with_named_errors(describe, [&] { return make_group(plan, request); });
+  MadeGroup made = with_named_errors(describe, [&] { return make_group(plan, request); });
+  state.group = std::move(made.group);
+  state.split_source = std::move(made.split_source);
+  state.recorder = std::move(made.recorder);
 }
 
 void leave(ProcessGroup::State& state) {
   if (state.group) state.group->shutdown();
+  state.recorder.reset();  // It refers to the group.
+  state.split_source.reset();
   state.group.reset();
   state.has_left = true;
 }
@@ -171,6 +176,8 @@ void init_process_group(const std::string& backend, const ProcessGroupOptions& o
   World made;
   made.environment = options.environment ? *options.environment : read_environment();
   made.device = options.device;
+  if (!made.device && plan.has("nccl"))
+    made.device = nccl_default_device(made.environment.local_rank);
   const auto timeout = choose_timeout(options.timeout, plan);
 
   auto store = options.store ? options.store : connect_store(made.environment, timeout);
@@ -184,9 +191,9 @@ void init_process_group(const std::string& backend, const ProcessGroupOptions& o
                              .global_ranks = ranks,
                              .is_default = true,
                              .timeout = timeout,
-                             .device = options.device};
+                             .device = made.device};
   auto state = std::make_shared<ProcessGroup::State>();
-  state->group = connect_members("init_process_group", plan, request);
+  connect_members("init_process_group", plan, request, *state);
   state->store = c10::make_intrusive<c10d::PrefixStore>("0/", store);
   state->name = request.name;
   state->backend = plan.text;
@@ -238,6 +245,8 @@ ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
   state->backend = plan.text;
   state->global_ranks = ranks;
   const auto found = std::find(ranks.begin(), ranks.end(), job.environment.rank);
+  const auto split_from = plan.has("nccl") ? job.everyone->split_source : nullptr;
+  if (found == ranks.end() && split_from) skip_nccl_split(*split_from, *job.device);
   if (found != ranks.end()) {
     const GroupRequest request{.store = job.everyone->store,
                                .name = state->name,
@@ -246,8 +255,9 @@ ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
                                .global_ranks = ranks,
                                .is_default = false,
                                .timeout = choose_timeout(options.timeout, plan),
-                               .device = plan.has("nccl") ? job.device : std::nullopt};
-    state->group = connect_members("new_group", plan, request);
+                               .device = plan.has("nccl") ? job.device : std::nullopt,
+                               .split_from = split_from};
+    connect_members("new_group", plan, request, *state);
     state->store = c10::make_intrusive<c10d::PrefixStore>(state->name + "/", job.everyone->store);
   }
   job.groups.push_back(state);

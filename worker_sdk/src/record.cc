@@ -119,7 +119,9 @@ class RawWriter {
 
 int open_partial_file() {
   if (settings().error_file[0] == '\0') return -1;
-  return ::open(settings().partial_file.data(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // The name is known to others: what lies there is removed, and never followed or written.
+  ::unlink(settings().partial_file.data());
+  return ::open(settings().partial_file.data(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 }
 
 void put_in_place(int fd) {

@@ -1,4 +1,4 @@
-// The functions that differ between the releases of torch that the SDK supports (2.11 to 2.13).
+// The functions that differ between the releases of torch that the SDK supports (2.11 to 2.15).
 // Private.
 #pragma once
 

@@ -105,19 +105,21 @@ class TestBed:
             server.require_alive()
         return result
 
-    def resume(self):
-        """musterd_load kills the server. This method starts it again, with the same port and state
-        directory, and returns the result of musterd_load."""
-        with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, \
-                self.server(folder) as first:
-            load = Load(self.load, first, "--nodes", self.sizes["resume"], "--connecting", 2000,
-                        "--kill")
+    def resume(self, nodes):
+        with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+            return self.resume_at(folder, nodes)
+
+    def resume_at(self, folder, nodes, options=(), words=()):
+        """musterd_load kills the server. This method starts it again, with the same port, options
+        and state directory, and returns the result of musterd_load."""
+        with self.server(folder, 0, *options) as first:
+            load = Load(self.load, first, "--nodes", nodes, "--connecting", 2000, "--kill", *words)
             again = {}
 
             def start_again():
                 first.wait_for_end()
                 if load.process.poll() is None:
-                    again["context"] = self.server(folder, first.port)
+                    again["context"] = self.server(folder, first.port, *options)
                     again["server"] = again["context"].__enter__()
             waiting = threading.Thread(target=start_again)
             waiting.start()
@@ -165,7 +167,7 @@ class TestBed:
 
     def sample(self):
         sizes = self.sizes
-        found = {"musterd.resume_s": self.resume()["resume_s"]}
+        found = {"musterd.resume_s": self.resume(sizes["resume"])["resume_s"]}
         idle = self.measure("--runs", sizes["runs"], "--nodes", sizes["nodes_of_a_run"],
                             "--idle-seconds", sizes["idle_s"])
         found["musterd.keep_alive_cpu_percent"] = idle["idle_cpu_share"] * 100

@@ -30,6 +30,8 @@ let stream = null;     // The stream of its events.
 let nodes = [];        // Its nodes, as the server sent them last.
 let pressed = "";      // The name of the chosen node.
 let nodesTimer = 0;
+let list = null;       // The stream of the list of runs.
+let listTimer = 0;
 let standsBy = false;  // Whether this musterd stood by when it was last asked.
 
 function make(tag, text, tone) {
@@ -49,7 +51,12 @@ function span(seconds) {
 }
 
 const orDash = (value) => value === null || value === undefined ? "\u2013" : String(value);
-const clock = (at) => new Date(at).toLocaleTimeString();
+// The date is left out on its own day: histories reach back for weeks.
+function clock(at) {
+  const time = new Date(at);
+  const today = time.toDateString() === new Date().toDateString();
+  return today ? time.toLocaleTimeString() : time.toLocaleString();
+}
 
 function setLive(text, lost) {
   by("live").textContent = text;
@@ -287,6 +294,7 @@ function choose() {
   });
   stream.addEventListener("forgotten", () => {
     stream.close();
+    stream = null;  // The list of runs opens it again when the run begins again.
     by("reason").textContent = "musterd has forgotten this run: nobody was in it any more.";
   });
   stream.addEventListener("error", () => {
@@ -317,16 +325,47 @@ by("nodes").addEventListener("keydown", (event) => {
   press(all[at + move]);
 });
 
-const list = new EventSource("/api/v1/events");
-list.addEventListener("runs", (message) => {
-  setLive("live");
-  showRuns(JSON.parse(message.data));
-  if (chosen && !stream) choose();  // The chosen run may have begun.
-});
-list.addEventListener("error", () => {
-  const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
-  setLive(over ? "not let in any more: make a new link with musterctl open" : "connection lost; trying again", true);
-  if (over) waitForLeader();
+function openList() {
+  list = new EventSource("/api/v1/events");
+  list.addEventListener("open", () => setLive("live"));
+  list.addEventListener("runs", (message) => {
+    setLive("live");
+    const known = JSON.parse(message.data);
+    showRuns(known);
+    // The chosen run may have begun. The list may be too long to have it.
+    const has = known.total > known.runs.length || known.runs.some((run) => run.id === chosen);
+    if (chosen && !stream && has) choose();
+  });
+  list.addEventListener("error", () => {
+    const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
+    if (!over) return setLive("connection lost; trying again", true);
+    setLive("not let in any more: make a new link with musterctl open", true);
+    explainRefusal();
+    waitForLeader();
+  });
+}
+
+// A browser does not tell a page why a stream was refused.
+async function explainRefusal() {
+  try {
+    if (!(await fetch("/api/v1/runs")).ok) return;
+  } catch {
+    return;
+  }
+  setLive("too many readers of events, such as open pages: trying again", true);
+  clearTimeout(listTimer);
+  listTimer = setTimeout(openList, LEADER_AGAIN_MS);
+}
+
+// A browser has six connections to a server, and each page uses two: hidden pages give theirs back.
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(listTimer);
+  list.close();
+  stream?.close();
+  stream = null;
+  if (document.hidden) return setLive("");
+  choose();
+  openList();
 });
 
 // While this musterd stands by, asks again until it leads.
@@ -344,6 +383,6 @@ async function waitForLeader() {
   if (standsBy) setTimeout(waitForLeader, LEADER_AGAIN_MS);
 }
 
-list.addEventListener("open", () => setLive("live"));
 window.addEventListener("hashchange", choose);
+openList();
 choose();

@@ -11,6 +11,7 @@ torch.
 import argparse
 import collections
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -135,11 +136,15 @@ class Machine:
         binding.os = types.SimpleNamespace(path=os.path, listdir=lambda p: sorted(folders[p]),
                                            sched_getaffinity=lambda _: set(self.allowed))
         binding.shutil = types.SimpleNamespace(which=lambda _: "/usr/bin/numactl")
-        binding.torch = types.SimpleNamespace(cuda=types.SimpleNamespace(
-            device_count=lambda: len(self.devices), get_device_properties=properties))
+        devices = types.SimpleNamespace(device_count=lambda: len(self.devices), get_device_properties=properties)
+        # torch 2.13 asks CUDA. 2.14 and later ask for any accelerator, and have another name for its number.
+        binding.torch = types.SimpleNamespace(
+            cuda=devices, get_device_module=lambda _: devices, accelerator=types.SimpleNamespace(
+                device_count=devices.device_count, is_available=lambda: True, current_accelerator=lambda: "cuda"))
         options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
-        return [sorted(binding._get_validated_logical_cpus_to_bind_to(
-            gpu_index=rank, numa_options=options)) for rank in range(workers)]
+        cpus_of = binding._get_validated_logical_cpus_to_bind_to
+        number = next(name for name in inspect.signature(cpus_of).parameters if name.endswith("_index"))
+        return [sorted(cpus_of(**{number: rank}, numa_options=options)) for rank in range(workers)]
 
     def may_fail(self, mode):
         """Whether torch may fail where muster does not: torch asks for an allowed CPU of every

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tests the completion scripts in the shells themselves. zsh and fish are tested only where they are
-# installed, and there only for whether they can read the script.
+# Tests the completion scripts in the shells themselves. zsh, fish and tcsh are tested only where they
+# are installed; zsh and fish only for whether they can read the script.
 # Usage: completion_test.sh PARSE_LINES_PROGRAM
 set -u
 program=$1
@@ -31,7 +31,8 @@ expect "muster --rdzv_" "--rdzv_backend --rdzv_conf --rdzv_endpoint --rdzv_id --
 expect "muster --start-method " "fork forkserver spawn"
 expect "muster --start-method fork" "fork forkserver"
 expect "muster --start-method = f" "fork forkserver"
-expect "muster --completion " "bash fish zsh"
+expect "muster --completion " "bash fish tcsh zsh"
+expect "muster --print-completion " "bash tcsh zsh"
 expect "muster --nnodes " ""
 here=$(dirname "${BASH_SOURCE[0]}")
 for option in --failure-report --rdzv-token-file --rdzv-tls-ca --rdzv-tls-cert --rdzv_tls_key; do
@@ -52,5 +53,17 @@ for shell in zsh fish; do
         failures=$((failures + 1))
     fi
 done
+
+for shell in bash zsh tcsh; do
+    if ! cmp -s <("$program" --completion "$shell") <("$program" --print-completion "$shell"); then
+        echo "--print-completion $shell differs from --completion $shell"
+        failures=$((failures + 1))
+    fi
+done
+if ! command -v tcsh >/dev/null; then
+    echo "completion_test: tcsh is not installed: its script is not tried"
+elif ! PROGRAM=$program python3 "$here/tcsh_lines.py"; then
+    failures=$((failures + 1))
+fi
 [[ $failures == 0 ]] && echo "completion_test: passed"
 exit $((failures > 0))

@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 """Compares muster's reading of the command line with that of torchrun's own parser.
 
+The reference is the parser of torch 2.15. --release names the release to compare with: the torch of
+this Python, or a release whose Python part is in a folder (scripts/torch_release puts it there),
+and is then loaded over the torch of this Python. An older release has fewer options: where its
+reading differs, muster must read the line as that parser would with the options of 2.15 added.
+
 The test generates command lines and PET_ variables from a seed, lets both parsers parse them and
 compares the outcome (parsed, help, usage error), the error's text and every value. Intended
 differences are listed in ON_PURPOSE, each with a rule for muster's exact result; any other
 difference is an error.
 
-Usage: parser_diff.py PARSE_LINES_PROGRAM [--count N] [--seed N]. Needs a Python with torch 2.13;
-without torch the test says so and exits with 77, which ctest takes as skipped.
+Usage: parser_diff.py PARSE_LINES_PROGRAM [--release VERSION --releases FOLDER] [--count N]
+[--seed N]. Needs a Python with torch; without torch, or without the release, the test says so and
+exits with 77, which ctest takes as skipped.
 """
 import argparse
 import collections
+import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -38,6 +46,10 @@ ON_PURPOSE = {
     "dashes-as-value": "--role=-- gives the text --; argparse drops it and leaves an empty list",
     "integer-too-large": "integers have 64 bits; torchrun accepts any and fails later or wraps",
 }
+LATER_NAMES = ("--log-line-prefix-template", "--log_line_prefix_template", "--print-completion",
+               "--print_completion")
+LATER_OPTION = "later-option"
+LATER_REASON = "an option that this release does not have yet, or an abbreviation that fits one"
 
 TOKEN = "DASHES"
 TRUE_WORDS = {"true", "yes", "on", "t", "y"}
@@ -48,14 +60,62 @@ class Stopped(Exception):
     """Raised in place of the parser's error(); has its text."""
 
 
+class Printed(Exception):
+    """Raised in place of printing a completion script."""
+
+
+class PrintCompletion(argparse.Action):
+    def __call__(self, *_, **__):
+        raise Printed
+
+
+def load_run(folder):
+    """torch.distributed.run; with a folder, that of the release whose Python part is there. The
+    release's packages are put over those of the installed torch, whose compiled part stays."""
+    import torch
+    import torch.distributed
+
+    if folder is not None:
+        for package in ("torch.distributed", "torch.numa"):
+            path = importlib.import_module(package).__path__
+            path.insert(0, str(folder.joinpath(*package.split("."))))
+        for name in list(sys.modules):
+            if name.startswith("torch.distributed.") and name.split(".")[2] in (
+                    "argparse_util", "elastic", "launcher", "run") or name.startswith("torch.numa."):
+                del sys.modules[name]
+    from torch.distributed import run
+
+    assert folder is None or pathlib.Path(run.__file__).is_relative_to(folder), run.__file__
+    return run
+
+
+def with_later_options(parser, env_action):
+    """Adds the options of 2.15 that the parser of an older release lacks, in 2.15's order."""
+    names = parser._option_string_actions
+    if "--log-line-prefix-template" not in names:
+        before = list(names.items())
+        parser.add_argument("--log-line-prefix-template", "--log_line_prefix_template",
+                            action=env_action, type=str, default="")
+        new = [item for item in names.items() if item not in before]
+        at = 1 + max(i for i, (_, action) in enumerate(before) if action.dest == "tee")
+        names.clear()
+        names.update(before[:at] + new + before[at:])
+    if "--print-completion" not in names:
+        parser.add_argument("--print-completion", "--print_completion", action=PrintCompletion,
+                            choices=["bash", "zsh", "tcsh"])
+    return parser
+
+
 class Peer:
     """torchrun's parser and its result for a line."""
 
-    def __init__(self):
-        from torch.distributed import run
-
-        self.get_args_parser = run.get_args_parser
-        parser = run.get_args_parser()
+    def __init__(self, run, adds_later_options):
+        # Without shtab, and with it, this action would end the test.
+        if hasattr(run, "_PrintCompletionAction"):
+            run._PrintCompletionAction.__call__ = PrintCompletion.__call__
+        self.run = run
+        self.adds_later_options = adds_later_options
+        parser = self.get_args_parser()
         self.switches = sorted(
             a.dest for a in parser._actions if a.nargs == 0 and a.dest not in ("help",))
         self.options = {
@@ -63,6 +123,10 @@ class Peer:
         # torchrun's parser reads the environment when it is created, and creating it costs ten
         # times as much as parsing a line. Most lines are parsed without variables.
         self.without_variables = [self.made({}, launch) for launch in (False, True)]
+
+    def get_args_parser(self):
+        parser = self.run.get_args_parser()
+        return with_later_options(parser, self.run.env) if self.adds_later_options else parser
 
     def parser(self, env, launch):
         return self.made(env, launch) if env else self.without_variables[launch]
@@ -88,7 +152,11 @@ class Peer:
         except ValueError:
             return {"outcome": "traceback"}
         try:
-            return {"outcome": "ok", "values": vars(parser.parse_args(argv))}
+            values = vars(parser.parse_args(argv))
+            values.pop("print_completion", None)  # It ends the parser and has no value.
+            return {"outcome": "ok", "values": values}
+        except Printed:
+            return {"outcome": "exit", "option": "--print-completion"}
         except Stopped as stopped:
             return {"outcome": "error", "message": str(stopped)}
         except SystemExit as stopped:
@@ -157,7 +225,8 @@ def generate(seed, count, peer):
             return ["-" + letters] + ([rng.choice(texts)] if rng.random() < 0.5 else [])
         if kind < 0.14:
             return [rng.choice(["-h", "--help", "--hel", "--h", "--he=1", "--bogus", "--bogus=1",
-                                "-x", "-q3", "---nnodes", "--=1", "-=3", "--local_rank=0"])]
+                                "-x", "-q3", "---nnodes", "--=1", "-=3", "--local_rank=0", "--p=zsh", "--log", "--log-",
+                                "--log-l", "--log_=1"])]
         name = rng.choice(every_name)
         dest = next(d for d, names in spellings.items() if name in names)
         spelled = name
@@ -239,7 +308,24 @@ def wide_integer(text):
     return is_integer(text) and not -2**63 <= int(text) < 2**63
 
 
-def compare(line, ours, peer):
+def compare(line, ours, peer, full):
+    """As compare_with(), for the parser `peer` of a release and the same parser `full` with the
+    options of later releases. Where the two agree, the release needs no class of its own."""
+    classes = compare_with(line, ours, full)
+    if classes is None or full is peer:
+        return classes
+    argv, env, launch = line["argv"], line["env"], line["launch"]
+    as_full = full.parse(argv, env, launch)
+    if as_full.get("values", {}).get("log_line_prefix_template") == "":
+        del as_full["values"]["log_line_prefix_template"]
+    if plain(peer.parse(argv, env, launch)) == plain(as_full):
+        return classes
+    # A word after the script may be the reason, too: torchrun looks for ambiguous ones there.
+    meant = [w for w in argv if len(w) > 2 and any(n.startswith(w.split("=")[0]) for n in LATER_NAMES)]
+    return classes + [LATER_OPTION] if meant or "PET_LOG_LINE_PREFIX_TEMPLATE" in env else None
+
+
+def compare_with(line, ours, peer):
     """The classes of intended differences in this line, or None if a difference is unexplained.
 
     Each class rewrites the line into one that torchrun must read as muster reads the original.
@@ -325,36 +411,55 @@ def without_token(outcome):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("program")
+    options.add_argument("--release", help="such as 2.15.0; default: that of this Python's torch")
+    options.add_argument("--releases", type=pathlib.Path,
+                         help="a folder with the Python part of releases: VERSION/torch/...")
     options.add_argument("--count", type=int, default=sample(10000))
     options.add_argument("--seed", type=int, default=20130)
     options = options.parse_args()
     if importlib.util.find_spec("torch") is None:
         print(f"parser_diff: skipped: {sys.executable} has no torch")
         return SKIPPED
-    peer = Peer()
-    lines = list(generate(options.seed, options.count, peer))
+    installed = importlib.metadata.version("torch").split("+")[0]
+    folder = None
+    if options.release == installed:
+        print("parser_diff: skipped: this is the installed torch, which the test parser_diff compares")
+        return SKIPPED
+    if options.release is not None:
+        folder = options.releases / options.release
+        if not (folder / "torch/distributed/run.py").exists():
+            print(f"parser_diff: skipped: {sys.executable} has torch {installed}, and {folder} is "
+                  f"not there: scripts/torch_release {options.release} fetches it")
+            return SKIPPED
+    run = load_run(folder)
+    peer = full = Peer(run, adds_later_options=False)
+    if not set(LATER_NAMES) <= set(run.get_args_parser()._option_string_actions):
+        full = Peer(run, adds_later_options=True)
+    lines = list(generate(options.seed, options.count, full))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     ran = subprocess.run([options.program], input=text, capture_output=True, text=True, check=True)
     ours = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(ours) == len(lines), (len(ours), len(lines))
 
+    reasons = ON_PURPOSE if full is peer else {**ON_PURPOSE, LATER_OPTION: LATER_REASON}
     outcomes, classes, unexplained = collections.Counter(), collections.Counter(), []
     for line, one in zip(lines, ours):
-        met = compare(line, one, peer)
+        met = compare(line, one, peer, full)
         outcomes[one["outcome"]] += 1
         if met is None:
             unexplained.append((line, one, peer.parse(line["argv"], line["env"], line["launch"])))
         else:
             classes.update(set(met))
-    print(f"parser_diff: seed {options.seed}: {len(lines)} lines compared: {outcomes['ok']} parsed, "
-          f"{outcomes['exit']} help, {outcomes['error']} usage errors")
-    for name, why in ON_PURPOSE.items():
+    print(f"parser_diff: torch {options.release or installed}, seed {options.seed}: {len(lines)} lines "
+          f"compared: {outcomes['ok']} parsed, {outcomes['exit']} help or completion, "
+          f"{outcomes['error']} usage errors")
+    for name, why in reasons.items():
         print(f"  on purpose: {classes[name]:5}  {name}: {why}")
     print(f"  unexplained: {len(unexplained)}")
     for line, one, theirs in unexplained[:WHERE]:
         print(f"\nline   {json.dumps(line)}\nmuster {one}\ntorchrun {theirs}")
     # If a class never occurs, the generator no longer reaches it.
-    unmet = [name for name in ON_PURPOSE if not classes[name]] if options.count >= 10000 else []
+    unmet = [name for name in reasons if not classes[name]] if options.count >= 10000 else []
     if unmet:
         print("  never met: " + ", ".join(unmet))
     return 1 if unexplained or unmet else 0

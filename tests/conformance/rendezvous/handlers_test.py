@@ -128,6 +128,17 @@ class NoRendezvous(unittest.TestCase):
             self.assertEqual(self.backend.set_state(b"z", stale), (b"y", second, False))
         self.assertEqual(self.backend.get_state(), (b"y", second))
 
+    def test_values_that_begin_as_a_pickle_of_protocol_0_are_kept_and_compared(self):
+        for i, value in enumerate((b"dummy_state", b"checkpoint", b"Baseline", b"invalid", b"Paris", b"{}", b"(lost", b"N", b"42")):
+            backend = C10dRendezvousBackend(self.server.store(), f"words-{i}")
+            self.assertIsNone(backend.get_state())
+            state, token, was_set = backend.set_state(value)
+            self.assertEqual((state, was_set), (value, True))
+            self.assertEqual(backend.get_state(), (value, token))
+            self.assertEqual(backend.set_state(b"next", "nonsense"), (value, token, False))
+            state, _, was_set = backend.set_state(b"next " + value, token)
+            self.assertEqual((state, was_set), (b"next " + value, True))
+
     def test_a_value_that_is_no_base64_is_seen_as_it_is(self):
         store = self.server.store()
         self.assertIsNone(self.backend.get_state())
@@ -170,6 +181,22 @@ class Planted(unittest.TestCase):
         for node in nodes:
             node.handler.shutdown()
         self.assertIn("a value that Python could unpickle is written under /torch.rendezvous.planted", self.server.stop())
+
+    def test_a_value_that_is_no_state_loses_against_the_nodes_state(self):
+        nodes = [Node(self.server, "planted", i, 2, 2) for i in range(2)]
+        meet(nodes)
+        other = C10dRendezvousBackend(self.server.store(), "planted")
+        for token in (None, b"ZHVtbXlfc3RhdGU="):
+            state, _, was_set = other.set_state(b"dummy_state", token)
+            self.assertFalse(was_set)
+            self.assertEqual(type(pickle.loads(state)).__name__, "_RendezvousState")
+        state, token = other.get_state()
+        for value in (pickle.dumps({"round": 1}), b"\x80\x04\x8e" + b"\xff" * 7 + b"\x0f", pickle.dumps(None)):
+            with self.assertRaises(Exception):
+                C10dRendezvousBackend(self.server.store(5), "planted").set_state(value, token)
+        self.assertEqual(type(pickle.loads(other.get_state()[0])).__name__, "_RendezvousState")
+        for node in nodes:
+            node.handler.shutdown()
 
     def test_not_where_a_run_begins_either(self):
         node = Node(self.server, "planted", 0, 1, 1)

@@ -221,5 +221,57 @@ TEST_CASE_METHOD(Pumps, "tls pump: handshakes of one address beyond the limit wa
     CHECK(read_up_to(far.plain.get(), 1) == "x");
 }
 
+/// The first bytes of a client.
+std::string client_hello(Pumps& pumps) {
+  auto [near, far] = tcp_pair();
+  const auto at_client = pumps.client.join(std::move(near), "localhost");
+  REQUIRE(at_client.has_value());
+  REQUIRE(ready(far.get(), POLLIN));
+  std::array<char, 4096> bytes{};
+  const ssize_t got = ::recv(far.get(), bytes.data(), bytes.size(), 0);
+  REQUIRE(got > 100);
+  return {bytes.data(), static_cast<std::size_t>(got)};
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: clients that have gone cost no handshake, and are reported",
+                 "[threads][tls]") {
+  const std::string hello = client_hello(*this);
+  constexpr std::size_t kGone = 150;
+  std::vector<TlsConnection> ends;
+  for (std::size_t i = 0; i < kGone; ++i) {
+    auto [near, far] = tcp_pair();
+    write_all(near.get(), hello);
+    near.reset();
+    auto joined = server.join(std::move(far), "127.0.0." + std::to_string(1 + i % 200));
+    REQUIRE(joined.has_value());
+    ends.push_back(std::move(*joined));
+  }
+  for (const TlsConnection& end : ends) {
+    CHECK(read_up_to(end.plain.get(), 1).empty());
+    CHECK_THAT(end.status->failure().reason, Contains("gone before its TLS handshake"));
+  }
+  const std::lock_guard lock(mutex);
+  CHECK(failures.size() == kGone);
+}
+
+TEST_CASE_METHOD(Pumps, "tls pump: clients that do not go on do not keep others waiting",
+                 "[threads][tls]") {
+  const std::string hello = client_hello(*this);
+  std::vector<OwnedFd> silent;
+  std::vector<TlsConnection> ends;
+  for (std::size_t i = 0; i < 3 * kMaxTlsHandshakesAtOnce; ++i) {
+    auto [near, far] = tcp_pair();
+    // Some have sent half of their first message, and the others wait after the server's answer.
+    write_all(near.get(), hello.substr(0, i % 2 == 0 ? 50 : hello.size()));
+    auto joined = server.join(std::move(far), "10.0.0." + std::to_string(1 + i));
+    REQUIRE(joined.has_value());
+    ends.push_back(std::move(*joined));
+    silent.push_back(std::move(near));
+  }
+  const auto [near, far] = join();
+  write_all(near.plain.get(), "x");
+  CHECK(ready(far.plain.get(), POLLIN, 8'000));
+}
+
 }  // namespace
 }  // namespace muster

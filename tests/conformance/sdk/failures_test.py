@@ -432,7 +432,7 @@ class Snapshots(Folder):
         out, _ = start(0, "load", "save:4").communicate(timeout=LIMIT_S)
         self.assertEqual(out.splitlines(), ["epoch 2, scale 2, refused 0", "saved"])
 
-    @unittest.skipUnless(shutil.which("strace"), "no strace: the order of system calls is not seen")
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed: the order of system calls is not seen")
     def test_synced_before_it_has_its_name(self):
         log = self.folder / "calls"
         done = subprocess.run(

@@ -9,6 +9,7 @@ import itertools
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -123,13 +124,46 @@ class Sampler(unittest.TestCase):
             self.assertEqual(lines[2 * number + 1].split(), expected, case)
 
 
+def errors(**variables):
+    """The messages of the errors that sdk_tools makes on purpose."""
+    kept = {name: value for name, value in os.environ.items()
+            if name not in ("RANK", "TORCH_DIST_USE_NCCL2")}
+    done = subprocess.run([TOOLS, "errors"], capture_output=True, text=True, timeout=60,
+                          env=kept | {"GLOO_SOCKET_IFNAME": "lo"} | variables)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+
+
+# What the two NCCL classes say without a GPU: LibTorch's first one, Python's second one, the SDK's
+# second one.
+FIRST_CLASS = "ProcessGroupNCCL is only supported with GPUs"
+SECOND_CLASS_IN_PYTHON = "nccl2 requires at least one CUDA device"
+SECOND_CLASS = 'the backend "nccl" needs a GPU, and LibTorch sees none'
+PYTHON_NCCL = """
+import torch.distributed as dist
+try:
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+except Exception as error:
+    print(error)
+"""
+
+
 class Errors(unittest.TestCase):
+    @unittest.skipIf(torch.version.cuda is None or torch.cuda.is_available(),
+                     "this torch has no NCCL, or there is a GPU: worker_sdk's checks for GPUs test it")
+    def test_nccl_is_the_class_that_python_makes(self):
+        for variables in ({}, {"TORCH_DIST_USE_NCCL2": "0"}, {"TORCH_DIST_USE_NCCL2": "1"}):
+            with self.subTest(variables):
+                kept = {n: v for n, v in os.environ.items() if n != "TORCH_DIST_USE_NCCL2"}
+                python = subprocess.run([sys.executable, "-c", PYTHON_NCCL], capture_output=True,
+                                        text=True, timeout=120, env=kept | variables).stdout
+                self.assertTrue(FIRST_CLASS in python or SECOND_CLASS_IN_PYTHON in python, python)
+                expected = FIRST_CLASS if FIRST_CLASS in python else SECOND_CLASS
+                self.assertIn(expected, errors(**variables)["nccl"])
+
     def test_errors_name_the_problem_and_a_remedy(self):
-        kept = {name: value for name, value in os.environ.items() if name != "RANK"}
-        done = subprocess.run([TOOLS, "errors"], capture_output=True, text=True, timeout=60,
-                              env=kept | {"GLOO_SOCKET_IFNAME": "lo"})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        found = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+        found = errors()
         expected = {
             "before init": "init_process_group() must come first",
             "environment": "init_process_group() must come first",
@@ -156,7 +190,7 @@ class Errors(unittest.TestCase):
             "again": "no error",
             "sum": "2, object: text",
         }
-        if not torch.cuda.is_available():
+        if torch.version.cuda is None:
             expected["nccl"] = 'the backend "nccl" is not in this build'
             expected["mixed nccl"] = 'the backend "nccl" is not in this build'
         for what, text in expected.items():

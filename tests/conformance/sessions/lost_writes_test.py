@@ -143,6 +143,26 @@ def others_are_faster(nodes):
     harness.agree([ours.round(), other.round()], [1, 1])
 
 
+def a_setting_makes_the_pauses(nodes):
+    """cas_backoff_max_seconds replaces the increasing pauses, here by very short ones."""
+    losses = 14
+    store = Store()
+
+    def rival(tries):
+        if 2 <= tries <= 1 + losses:
+            state = _RendezvousState()
+            state.last_heartbeats[_NodeDesc("rival", tries, 0)] = datetime.now(timezone.utc)
+            store.replace(state)
+    tap = Tap(store, rival)
+    ours = muster(nodes, tap.port, "127.0.0.3", cas_backoff_max_seconds=0.001)
+    harness.wait_for("it has joined", lambda: store.participants() == {"127.0.0.3"}, told=ours.log)
+    took = tap.tries[1 + losses] - tap.tries[1]
+    increasing = sum(min(0.02 * 2 ** min(i, 6), 1) / 2 for i in range(losses))
+    assert took < 0.9 * increasing, (took, increasing)
+    other = muster(nodes, store.port, "127.0.0.4")
+    harness.agree([ours.round(), other.round()], [1, 1])
+
+
 # The cost of a deleted state: the try that fails, writing the text for "no state", and joining. A
 # keep-alive may be in flight.
 FEW = 6
@@ -262,6 +282,6 @@ def a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us(nodes):
 
 
 if __name__ == "__main__":
-    harness.run_tests([others_are_faster, the_state_vanishes_while_it_waits, the_state_vanishes_while_workers_run,
+    harness.run_tests([others_are_faster, a_setting_makes_the_pauses, the_state_vanishes_while_it_waits, the_state_vanishes_while_workers_run,
                        the_state_vanishes_while_it_is_read, the_state_vanishes_between_a_real_torchrun_and_it,
                        a_rank_0_that_says_nothing_keeps_nobody_waiting_for_us], sys.argv[1:])

@@ -84,6 +84,35 @@ TEST_CASE_METHOD(RoundExchangeTest, "round exchange: ranks, in whatever order no
   CHECK(**second_ranks == AssignedRanks{{1}, 3, 1, 3});
 }
 
+TEST_CASE_METHOD(RoundExchangeTest, "round exchange: nodes that differ in --nnodes learn it",
+                 "[conformance][agent]") {
+  RoundExchange first = node(0, 4);
+  RoundExchange other = node(2, 5);
+  REQUIRE(run(first.compare_nodes("10.0.0.1")).has_value());
+  std::optional<ExchangeResult<AssignedRanks>> first_ranks;
+  start(first.ranks(), first_ranks);
+  const std::string expected =
+      "the nodes differ in --nnodes: node rank 0 (10.0.0.1) was started with --nnodes=4, node rank "
+      "2 "
+      "(10.0.0.3) was started with --nnodes=5; give all nodes the same";
+  CHECK(run(other.compare_nodes("10.0.0.3")).error().reason == expected);
+  until_done(first_ranks);
+  REQUIRE(first_ranks->has_error());
+  CHECK(first_ranks->error().reason == expected);
+}
+
+TEST_CASE_METHOD(RoundExchangeTest,
+                 "round exchange: a node that is started again may correct its --nnodes",
+                 "[conformance][agent]") {
+  RoundExchange wrong = node(1, 7);
+  RoundExchange right = node(2, 3);
+  RoundExchange corrected = node(1, 3);
+  REQUIRE(run(wrong.compare_nodes("a")).has_value());
+  REQUIRE(run(right.compare_nodes("b")).has_error());
+  REQUIRE(run(corrected.compare_nodes("a")).has_value());
+  CHECK(run(right.compare_nodes("b")).has_value());
+}
+
 TEST_CASE_METHOD(RoundExchangeTest,
                  "round exchange: a wait names the missing nodes and ends in time",
                  "[conformance][agent]") {

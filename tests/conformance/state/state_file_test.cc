@@ -54,6 +54,15 @@ std::int64_t round_in(const fs::path& folder) {
   return run.record.round;
 }
 
+TEST_CASE("state file: the state keeps its id, and another one has another",
+          "[conformance][state]") {
+  const TempFolder here;
+  const std::string id = content_of(here.dir / "one").id;
+  CHECK(id.size() == 32);
+  CHECK(content_of(here.dir / "one").id == id);
+  CHECK(content_of(here.dir / "two").id != id);
+}
+
 /// A copy of the files that a process leaves behind if it is killed now.
 fs::path killed(const fs::path& folder, const fs::path& copy) {
   fs::remove_all(copy);

@@ -140,6 +140,74 @@ TEST_CASE_METHOD(ErrorFileIoTest,
 }
 
 TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: what another user has put into a folder like /tmp is not used",
+                 "[unit][agent]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can make another user's files");
+    return;
+  }
+  constexpr uid_t kOther = 65534;
+  const fs::path shared = dir / "shared";
+  const fs::path path = shared / "report.json";
+  fs::create_directory(shared);
+  REQUIRE(::chmod(shared.c_str(), 01777) == 0);
+  write(dir / "victim", "of this user");
+  SECTION("a link") {
+    fs::create_symlink("../victim", path);
+  }
+  SECTION("a link to nothing") {
+    fs::create_symlink("../new", path);
+  }
+  SECTION("a link to a descriptor") {
+    fs::create_symlink("/proc/self/fd/2", path);
+  }
+  SECTION("a file") {
+    write(path, "of the other user");
+  }
+  SECTION("a FIFO") {
+    REQUIRE(::mkfifo(path.c_str(), 0666) == 0);
+  }
+  REQUIRE(::lchown(path.c_str(), kOther, kOther) == 0);
+  CHECK(write_whole_file(path, "text").value() == EACCES);
+  CHECK(read(dir / "victim") == "of this user");
+  CHECK_FALSE(fs::exists(dir / "new"));
+  CHECK(entries() == 2);
+  CHECK(std::distance(fs::directory_iterator(shared), fs::directory_iterator{}) == 1);
+  // Links of the folder's owner and of this user are followed, as by the kernel.
+  REQUIRE(::lchown(shared.c_str(), kOther, kOther) == 0);
+  if (fs::is_symlink(path) && fs::is_regular_file(path)) {
+    CHECK_FALSE(write_whole_file(path, "text"));
+    CHECK(fs::is_symlink(path));
+  }
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest,
+                 "error_file_io: a second name of a file is replaced, and the file stays",
+                 "[unit][agent]") {
+  fs::create_directory(dir / "shared");
+  write(dir / "victim", "of this user");
+  fs::create_hard_link(dir / "victim", dir / "shared" / "report.json");
+  CHECK_FALSE(write_whole_file(dir / "shared" / "report.json", "text"));
+  CHECK(read(dir / "victim") == "of this user");
+  CHECK(read(dir / "shared" / "report.json") == "text");
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest, "error_file_io: another user's file stays that user's",
+                 "[unit][agent]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can make another user's files");
+    return;
+  }
+  write(dir / "report.json", "old and longer");
+  REQUIRE(::chown((dir / "report.json").c_str(), 65534, 65534) == 0);
+  CHECK_FALSE(write_whole_file(dir / "report.json", "new"));
+  CHECK(read(dir / "report.json") == "new");
+  struct stat info {};
+  REQUIRE(::stat((dir / "report.json").c_str(), &info) == 0);
+  CHECK(info.st_uid == 65534);
+}
+
+TEST_CASE_METHOD(ErrorFileIoTest,
                  "error_file_io: a file that cannot be written has an error with the reason",
                  "[unit][agent]") {
   CHECK(write_whole_file(dir, "text").value() == EISDIR);

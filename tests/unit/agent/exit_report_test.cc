@@ -329,6 +329,11 @@ TEST_CASE_METHOD(ExitReportTest, "exit_report: the stderr shown is bounded", "[u
     one.stderr_tail += "line " + std::to_string(i) + "\n";
   CHECK_THAT(report().text(), Contains("stderr:\n  line 80\n"));
   CHECK_THAT(report().text(), !Contains("line 79"));
+  one.stderr_tail = "the cause\n";
+  for (int i = 0; i < 40; ++i)
+    one.stderr_tail += "frame #" + std::to_string(i) + ": f() + 0x1 (0x2 in lib.so)\n";
+  CHECK_THAT(report().text(), Contains("stderr:\n  the cause\n=="));
+  CHECK(report().cause_of(0)->text == "the cause");
   one.stderr_tail = std::string(100'000, 'x');
   CHECK(report().text().size() < 6000);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <string>
 
 #include <catch2/catch.hpp>
 
@@ -44,6 +45,36 @@ TEST_CASE("helper_process: a program that fails or does not end is no success", 
   CHECK_FALSE(has_ended(*stays, 0));
   CHECK_FALSE(stays->finish());
   CHECK(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG) == -1);  // No child is left.
+}
+
+TEST_CASE("helper_process: one that hangs is killed with what it has started", "[unit][posix]") {
+  const auto child_of = [](HelperProcess& helper) {
+    std::string text;
+    for (int tries = 0; tries < 6'000 && !text.ends_with('\n'); ++tries) {
+      text = helper.output(100);
+      ::usleep(10'000);
+    }
+    return static_cast<pid_t>(std::stol(text));
+  };
+  const auto lives = [](pid_t pid) {
+    const auto process = read_process(pid);
+    return process && is_alive(*process);
+  };
+  auto hangs = shell("sleep 1000 & echo $!; wait");
+  REQUIRE(hangs.has_value());
+  const pid_t child = child_of(*hangs);
+  REQUIRE(lives(child));
+  CHECK_FALSE(hangs->finish());
+  for (int tries = 0; tries < 6'000 && lives(child); ++tries)
+    ::usleep(10'000);
+  CHECK_FALSE(lives(child));
+  auto leaves = shell("sleep 1000 & echo $!");
+  REQUIRE(leaves.has_value());
+  REQUIRE(has_ended(*leaves, 60'000));
+  const pid_t left = child_of(*leaves);
+  CHECK(leaves->finish());
+  CHECK(lives(left));
+  ::kill(left, SIGKILL);
 }
 
 TEST_CASE("helper_process: a program that cannot be executed says why", "[unit][posix]") {

@@ -165,6 +165,8 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: the prefix is torchrun's, or that of th
   options.log.prefix_template = "${role_name}/$rank/$local_rank/${host} $$ $nope: ";
   CHECK(prefix(1) == "trainer/5/1/node1 $ $nope: ");
   CHECK_FALSE(plan().workers[0].prefix.needs_time());
+  options.log.prefix_template = "${hostname}:${rank}$hostnames ";
+  CHECK(prefix(1) == "node1:5$hostnames ");
   options.log.prefix_template = "$time [$rank] ";
   CHECK(plan().workers[0].prefix.needs_time());
   CHECK(prefix(1, "12:34:56.789") == "12:34:56.789 [5] ");

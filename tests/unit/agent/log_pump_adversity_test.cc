@@ -140,12 +140,12 @@ TEST_CASE_METHOD(LogPumpTest,
 // seen, or until the console has shown what `streams` streams can fill it with at one turn each.
 std::set<char> streams_in_one_cycle(const testing::Pipe& console, std::size_t streams,
                                     const std::function<void()>& flood) {
-  constexpr std::size_t kMostBefore = std::size_t{3} << 19;   // The console and its pipe are full.
-  constexpr std::size_t kMostPerTurn = std::size_t{1} << 19;  // More than kBytesPerTurn.
+  constexpr std::size_t kMaxBefore = std::size_t{3} << 19;   // The console and its pipe are full.
+  constexpr std::size_t kMaxPerTurn = std::size_t{1} << 19;  // More than kBytesPerTurn.
   std::set<char> seen;
   std::vector<char> piece(64 << 10);
   std::size_t shown = 0;
-  while (seen.size() < streams && shown < kMostBefore + streams * kMostPerTurn) {
+  while (seen.size() < streams && shown < kMaxBefore + streams * kMaxPerTurn) {
     flood();
     pollfd request{console.read_end.get(), POLLIN, 0};
     REQUIRE(::poll(&request, 1, std::chrono::milliseconds(kPatience).count()) == 1);

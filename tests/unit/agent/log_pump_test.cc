@@ -257,8 +257,9 @@ TEST_CASE_METHOD(
   }
   std::thread worker;
   {
-    const int end = pipe({.file = file}).release();
+    // The reader comes first: the log thread may read the pipe before it takes the next call.
     pump->follow({.file = path("stdout.log"), .prefix = LinePrefix("[0]"), .written_here = file});
+    const int end = pipe({.file = file}).release();
     worker = std::thread([end, &text] {
       write_all(end, text);
       ::close(end);

@@ -36,7 +36,7 @@ struct Records {
                         .status = SIGTERM,
                         .wall_ms = 1'000});
   }
-  LostAgent lost() const { return records.describe(7, {}, "was killed"); }
+  LostProcess lost() const { return records.lost_agent(7, {}, "was killed"); }
 
   WorkerRecords records;
 };
@@ -50,8 +50,8 @@ TEST_CASE_METHOD(Records, "lost agent: each earlier attempt has its first failur
     stop(0);
   }
   start(0, 5);
-  const LostAgent last = lost();
-  CHECK(last.how == "the agent (pid 7) was killed");
+  const LostProcess last = lost();
+  CHECK(last.cause.text == "the agent (pid 7) was killed");
   REQUIRE(last.workers.size() == 1);
   CHECK_FALSE(last.workers[0].has_ended());
   const auto causes = last.earlier.kept();

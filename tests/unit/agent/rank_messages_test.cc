@@ -40,5 +40,22 @@ TEST_CASE("rank messages: a peer's malformed message is an error", "[unit][agent
   }
 }
 
+TEST_CASE("rank messages: a static node's claim", "[unit][agent]") {
+  const std::string text = encode_nodes_claim({12, {3}, "node \"a\""});
+  CHECK(text == R"({"nnodes": 12, "rank": 3, "host": "node \"a\""})");
+  const auto claim = decode_nodes_claim(text);
+  REQUIRE(claim.has_value());
+  CHECK(claim->nodes == 12);
+  CHECK(claim->group_rank.value == 3);
+  CHECK(claim->host == "node \"a\"");
+  for (const char* bad :
+       {"", "[]", "{}", R"({"nnodes": 0, "rank": 0, "host": "a"})",
+        R"({"nnodes": 2, "rank": -1, "host": "a"})", R"({"nnodes": "2", "rank": 0, "host": "a"})",
+        R"({"nnodes": 2, "rank": 0, "host": 5})", R"({"nnodes": 2, "rank": 0})"}) {
+    INFO(bad);
+    CHECK(decode_nodes_claim(bad).has_error());
+  }
+}
+
 }  // namespace
 }  // namespace muster

@@ -30,5 +30,15 @@ TEST_CASE("report_text: control characters of a worker's text do not reach the t
   CHECK(presentable("").empty());
 }
 
+TEST_CASE("report text: lines of C++ stacks are left out", "[unit][agent]") {
+  CHECK(without_frames("cause\nframe #0: c10::Error(char*) + 0x80 (0x7f in libc10.so)\nframe #17: "
+                       "<unknown function>\n\nafter") == "cause\n\nafter");
+  CHECK(without_frames("[rank12]: frame #3: clone3\n  frame #4: x\n[rank12]: boom\n") ==
+        "[rank12]: boom\n");
+  for (const char* kept : {"frame 3: x\n", "frame #x: y\n", "a frame #1: y\n", "frame #1\n",
+                           "frame #\n", "[rank0]: frames\n", "[rank0", "\n", ""})
+    CHECK(without_frames(kept) == kept);
+}
+
 }  // namespace
 }  // namespace muster

@@ -118,7 +118,7 @@ TEST_CASE("rescue_output: a worker that floods a slow console leaves the others 
           "[unit][agent]") {
   ::signal(SIGPIPE, SIG_IGN);
   constexpr int kFloodBytes = 1 << 20;  // The pipe never becomes empty between two reads below.
-  constexpr std::size_t kMostBefore = 1 << 20;
+  constexpr std::size_t kMaxBefore = 1 << 20;
   const testing::TempFolder folder;
   const std::string fifo = folder.dir / "console";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -137,7 +137,7 @@ TEST_CASE("rescue_output: a worker that floods a slow console leaves the others 
   REQUIRE(rescue.begin());
   std::string shown;
   std::array<char, 64 << 10> piece;
-  while (shown.find("saved") == std::string::npos && shown.size() < kMostBefore) {
+  while (shown.find("saved") == std::string::npos && shown.size() < kMaxBefore) {
     flood.fill(block);
     pollfd request{console.get(), POLLIN, 0};
     REQUIRE(::poll(&request, 1, 20'000) == 1);

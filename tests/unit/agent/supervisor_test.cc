@@ -59,7 +59,6 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: workers that all end well are a su
   CHECK(happens(WorkerStarted{LocalRank{0}}).empty());
   CHECK(happens(WorkerStarted{LocalRank{1}}).empty());
   CHECK(happens(WorkerEnded{LocalRank{1}, kGood}).empty());
-  // Processes that the workers left behind are killed, too.
   only<KillEverything>(happens(WorkerEnded{LocalRank{0}, kGood}));
   CHECK(end(true).why == Finish::Why::Succeeded);
 }
@@ -209,7 +208,7 @@ TEST_CASE_METHOD(SupervisorTest,
   run();
   happens(WorkerEnded{LocalRank{0}, kGood});
   happens(WorkerEnded{LocalRank{1}, kGood});
-  CHECK(happens(SignalArrived{kTerm}).empty());
+  only<KillEverything>(happens(SignalArrived{kTerm}));  // It shortens the leftovers' time.
   const SupervisorActions actions = happens(EverythingGone{});
   REQUIRE(actions.size() == 2);
   CHECK(std::get<ReportEnd>(actions[0]).succeeded);  // The other nodes continue.
@@ -396,6 +395,36 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a job that failed on another node 
   }
 }
 
+TEST_CASE_METHOD(SupervisorTest,
+                 "supervisor: a node that never had workers has not succeeded with the job",
+                 "[unit][agent]") {
+  const JobEnded succeeded{.succeeded = true, .reason = ""};
+  SECTION("it may belong to another job") {
+    Supervisor strict{SupervisorSettings{.local_world_size = 2, .must_run = true}};
+    const Finish finish = only<Finish>(strict.step(succeeded, now));
+    CHECK(finish.why == Finish::Why::RendezvousFailed);
+    CHECK_THAT(finish.reason, Catch::Contains("never had a place") && Catch::Contains("--rdzv-id"));
+  }
+  SECTION("a spare has nothing to do if nobody fails") {
+    Supervisor spare{SupervisorSettings{.local_world_size = 2}};
+    CHECK(only<Finish>(spare.step(succeeded, now)).why == Finish::Why::Succeeded);
+  }
+  SECTION("a failure of the job is the cause") {
+    const Finish finish = only<Finish>(happens(JobEnded{.succeeded = false, .reason = "b failed"}));
+    CHECK(finish.why == Finish::Why::JobFailed);
+  }
+  SECTION("the node has had workers, and waits for a further round") {
+    supervisor = Supervisor{SupervisorSettings{.local_world_size = 2, .must_run = true}};
+    run();
+    only<SignalWorkers>(happens(RestartOrdered{}));
+    happens(WorkerEnded{LocalRank{0}, kGood});
+    happens(WorkerEnded{LocalRank{1}, kGood});
+    happens(EverythingGone{});
+    REQUIRE(supervisor.state() == Supervisor::State::Joining);
+    CHECK(only<Finish>(happens(succeeded)).why == Finish::Why::Succeeded);
+  }
+}
+
 TEST_CASE_METHOD(SupervisorTest, "supervisor: no round follows the end of the job",
                  "[unit][agent]") {
   run();
@@ -436,7 +465,7 @@ TEST_CASE_METHOD(SupervisorTest, "supervisor: a signal does not replace a failur
   start_both();
   happens(WorkerEnded{LocalRank{0}, kBad});
   happens(WorkerEnded{LocalRank{1}, kGood});
-  CHECK(happens(SignalArrived{kTerm}).empty());
+  only<KillEverything>(happens(SignalArrived{kTerm}));
   CHECK_FALSE(only<ReportEnd>(happens(EverythingGone{})).succeeded);
   CHECK(only<Finish>(happens(SignalArrived{kTerm})).why == Finish::Why::WorkerFailed);
 }

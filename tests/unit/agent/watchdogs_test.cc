@@ -59,44 +59,66 @@ struct Child {
 };
 
 TEST_CASE("timer_fifo: there is none unless the environment asks for it", "[unit][timer]") {
-  for (Environment environment : {Environment{},
-                                  {"TORCHELASTIC_ENABLE_FILE_TIMER=0"},
-                                  {"TORCHELASTIC_TIMER_FILE=/nowhere/x"}}) {
-    const Environment before = environment;
+  for (const Environment& environment : {Environment{},
+                                         {"TORCHELASTIC_ENABLE_FILE_TIMER=0"},
+                                         {"TORCHELASTIC_TIMER_FILE=/nowhere/x"}})
     CHECK_FALSE(TimerFifo::choose(environment).has_value());
-    CHECK(environment == before);
+}
+
+TEST_CASE("timer_fifo: muster chooses an absolute path in a folder of its own", "[unit][timer]") {
+  const testing::TempFolder place;
+  // Relative to the working directory, which a worker may change before it opens the pipe.
+  const fs::path relative = fs::relative(place.dir);
+  for (const std::string& temporary : {place.dir.string(), relative.string()}) {
+    auto fifo = TimerFifo::choose(
+        {"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + temporary, "TORCHELASTIC_TIMER_FILE="});
+    REQUIRE(fifo.has_value());
+    CHECK(fs::is_empty(place.dir));
+    std::string where;
+    REQUIRE_FALSE(fifo->create(where));
+    CHECK(fs::is_fifo(fifo->path()));
+    CHECK(fs::path(fifo->path()).is_absolute());
+    CHECK(fs::equivalent(fs::path(fifo->path()).parent_path().parent_path(), place.dir));
+    CHECK(fifo->fallback().empty());
+    fifo->remove();
+    CHECK(fs::is_empty(place.dir));
   }
 }
 
-TEST_CASE("timer_fifo: the workers get the path that muster has chosen", "[unit][timer]") {
+TEST_CASE("timer_fifo: a place that cannot be used is passed over", "[unit][timer]") {
   const testing::TempFolder place;
-  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + place.dir.string(),
-                          "TORCHELASTIC_TIMER_FILE="};
-  auto fifo = TimerFifo::choose(environment);
+  std::ofstream(place.dir / "file") << "no folder";
+  auto fifo = TimerFifo::choose(
+      {"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMPDIR=" + (place.dir / "none").string(),
+       "TEMP=" + (place.dir / "file").string(), "TMP=" + place.dir.string()});
   REQUIRE(fifo.has_value());
-  CHECK(environment.back() == "TORCHELASTIC_TIMER_FILE=" + fifo->path());
-  CHECK(environment.size() == 3);
-  CHECK(fs::is_empty(place.dir));
-  REQUIRE_FALSE(fifo->create());
-  CHECK(fs::is_fifo(fifo->path()));
+  std::string where;
+  REQUIRE_FALSE(fifo->create(where));
   CHECK(fs::path(fifo->path()).parent_path().parent_path() == place.dir);
+  CHECK(fifo->fallback() == "cannot use " + (place.dir / "none").string() +
+                                " (No such file or directory), " + (place.dir / "file").string() +
+                                " (Not a directory) for the timers' pipe: it goes to " +
+                                place.dir.string());
+  // Removed by somebody else: there is a new one under the same name, in the same place.
+  const std::string path = fifo->path();
+  fs::remove_all(fs::path(path).parent_path());
+  CHECK(fifo->is_lost());
+  REQUIRE_FALSE(fifo->create(where));
+  CHECK(fifo->path() == path);
+  fs::remove(path);
+  REQUIRE_FALSE(fifo->create(where));
+  CHECK(fs::is_fifo(path));
   fifo->remove();
-  CHECK(fs::is_empty(place.dir));
-}
-
-TEST_CASE("timer_fifo: the path is absolute: a worker may change its directory", "[unit][timer]") {
-  Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TMP=here"};
-  const auto fifo = TimerFifo::choose(environment);
-  REQUIRE(fifo.has_value());
-  CHECK(fs::path(fifo->path()).parent_path().parent_path() == fs::current_path() / "here");
+  CHECK_FALSE(fs::exists(fs::path(path).parent_path()));
 }
 
 struct TimerFifoTest {
   testing::TempFolder place;
   std::string path = place.dir / "timers";
+  std::string where;
   TimerFifo chosen() const {
-    Environment environment{"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path};
-    auto fifo = TimerFifo::choose(environment);
+    auto fifo =
+        TimerFifo::choose({"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + path});
     REQUIRE(fifo.has_value());
     return std::move(*fifo);
   }
@@ -105,15 +127,15 @@ struct TimerFifoTest {
 TEST_CASE_METHOD(TimerFifoTest, "timer_fifo: an old pipe is replaced, and a user's file is not",
                  "[unit][timer]") {
   TimerFifo first = chosen();
-  REQUIRE_FALSE(first.create());
+  REQUIRE_FALSE(first.create(where));
   TimerFifo second = chosen();
-  REQUIRE_FALSE(second.create());
+  REQUIRE_FALSE(second.create(where));
   first.remove();  // The pipe at the path is not `first`'s any more.
   CHECK(fs::is_fifo(path));
   second.remove();
   CHECK_FALSE(fs::exists(path));
   std::ofstream(path) << "precious";
-  CHECK(chosen().create().value() == EEXIST);
+  CHECK(chosen().create(where).value() == EEXIST);
   chosen().remove();
   chosen().remove_unread();
   CHECK(fs::file_size(path) == 8);
@@ -125,7 +147,7 @@ TEST_CASE_METHOD(TimerFifoTest,
   const TimerFifo fronts = chosen();
   fronts.remove_unread();  // The agent was killed before it created the pipe.
   std::optional<TimerFifo> agents = chosen();
-  REQUIRE_FALSE(agents->create());
+  REQUIRE_FALSE(agents->create(where));
   fronts.remove_unread();
   CHECK(fs::is_fifo(path));
   agents.reset();  // The kernel closes the pipe like this when the agent is killed.
@@ -145,7 +167,7 @@ struct FileTimerTest : TimerFifoTest {
 
   FileTimerTest() {
     fifo = chosen();
-    REQUIRE_FALSE(fifo->create());
+    REQUIRE_FALSE(fifo->create(where));
     timers.emplace(io, workers, *fifo,
                    [this](const FileTimer::Expired& timer) { expired.push_back(timer); });
   }

@@ -37,6 +37,22 @@ TEST_CASE("worker_command: with --no-python the program stays as it is", "[unit]
   CHECK(worker_command(options, LocalRank{1}) == Words{"./run_${local_rank}", "1"});
 }
 
+TEST_CASE("worker_command: the digest is that of the script and its arguments", "[unit][agent]") {
+  const auto digest = [](const std::string& interpreter, Words arguments) {
+    AgentOptions options = python(std::move(arguments));
+    options.command[0] = interpreter;
+    options.entry_point = "train.py";
+    return command_digest(options);
+  };
+  const std::string one = digest("/usr/bin/python3", {"train.py", "--lr", "1e-3"});
+  CHECK(one.size() == 16);
+  CHECK(digest("/opt/env/bin/python", {"train.py", "--lr", "1e-3"}) == one);
+  CHECK(digest("/usr/bin/python3", {"train.py", "--lr", "1e-4"}) != one);
+  CHECK(digest("/usr/bin/python3", {"train.py", "--lr1e-3"}) != one);
+  CHECK(digest("/usr/bin/python3", {"eval.py", "--lr", "1e-3"}) != one);
+  CHECK(digest("/usr/bin/python3", {"train.py", "--lr", "1e-3", ""}) != one);
+}
+
 TEST_CASE("worker_command: --local-rank goes where launch puts it", "[unit][agent]") {
   AgentOptions options = python({"train.py", "--lr", "1"});
   options.local_rank_argument_at = 3;

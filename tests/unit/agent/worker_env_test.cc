@@ -197,6 +197,27 @@ TEST_CASE_METHOD(WorkerEnvTest, "worker_env: a virtual local rank is 0 with a de
   CHECK(variables().at("CUDA_VISIBLE_DEVICES").empty());
 }
 
+TEST_CASE_METHOD(WorkerEnvTest, "worker_env: HIP_VISIBLE_DEVICES goes first, and both are set",
+                 "[unit][agent]") {
+  options.virtual_local_rank = true;
+  inherited = {"CUDA_VISIBLE_DEVICES=4,5,6", "HIP_VISIBLE_DEVICES=7, 3 ,1"};
+  CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "3");
+  CHECK(variables().at("HIP_VISIBLE_DEVICES") == "3");
+  inherited = {"HIP_VISIBLE_DEVICES=7,3,1"};
+  CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "3");
+  CHECK(variables().at("HIP_VISIBLE_DEVICES") == "3");
+  inherited = {"CUDA_VISIBLE_DEVICES=4,5,6", "HIP_VISIBLE_DEVICES="};  // As if it were not set.
+  CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "5");
+  CHECK(variables().at("HIP_VISIBLE_DEVICES").empty());
+  inherited = {};
+  CHECK(variables().count("HIP_VISIBLE_DEVICES") == 0);
+  // --nproc-per-node=gpu:9,8 counts NVIDIA's GPUs.
+  options.worker_environment["CUDA_VISIBLE_DEVICES"] = "9,8,7";
+  inherited = {"CUDA_VISIBLE_DEVICES=9,8,7", "HIP_VISIBLE_DEVICES=0,1,2"};
+  CHECK(variables().at("CUDA_VISIBLE_DEVICES") == "8");
+  CHECK(variables().at("HIP_VISIBLE_DEVICES") == "0,1,2");
+}
+
 TEST_CASE_METHOD(WorkerEnvTest, "worker_env: without a virtual local rank all devices are visible",
                  "[unit][agent]") {
   inherited = {"CUDA_VISIBLE_DEVICES=7"};

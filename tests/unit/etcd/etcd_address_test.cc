@@ -42,12 +42,12 @@ TEST_CASE("etcd address: a wrong one is refused, and the error tells what to wri
   CHECK_THAT(error_of("etcd://@h/p"), Catch::Contains("user of etcd"));
   CHECK_THAT(error_of("etcd://a b@h/p"), Catch::Contains("user of etcd"));
   std::string many = "etcd://h";
-  for (std::size_t i = 1; i < kMostEtcdMembers; ++i)
+  for (std::size_t i = 1; i < kMaxEtcdMembers; ++i)
     many += ",h";
   CHECK(error_of(many) == "no error");
   CHECK_THAT(error_of(many + ",h"), Catch::Contains("more than 16 members"));
-  CHECK(error_of("etcd://h/" + std::string(kMostEtcdPrefixBytes - 1, 'p')) == "no error");
-  CHECK_THAT(error_of("etcd://h/" + std::string(kMostEtcdPrefixBytes, 'p')),
+  CHECK(error_of("etcd://h/" + std::string(kMaxEtcdPrefixBytes - 1, 'p')) == "no error");
+  CHECK_THAT(error_of("etcd://h/" + std::string(kMaxEtcdPrefixBytes, 'p')),
              Catch::Contains("more than 256"));
 }
 

@@ -54,7 +54,7 @@ TEST_CASE_METHOD(LoginFixture, "etcd login: a file goes before the variables", "
   CHECK(login("", file("from file\nmore\n")) == "u|from file");
   CHECK(login("v", file("x\r\n")) == "v|x");
   CHECK_THAT(login("v", file("\nx")), Contains("--file: the file ") && Contains("is empty"));
-  CHECK_THAT(login("v", file(std::string(kMostEtcdPasswordBytes + 1, 'x'))),
+  CHECK_THAT(login("v", file(std::string(kMaxEtcdPasswordBytes + 1, 'x'))),
              Contains("longer than"));
   CHECK_THAT(login("v", file("hidden", 0604)), Contains("every user") && !Contains("hidden"));
   CHECK_THAT(login("v", (folder.dir / "none").string()), Contains("No such file"));

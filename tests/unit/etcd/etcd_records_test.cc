@@ -52,6 +52,14 @@ StateChanges run_with(const std::string& run_id, std::initializer_list<std::int6
   return changes;
 }
 
+TEST_CASE("etcd records: the id of the state is read", "[unit][etcd]") {
+  EtcdRecords records("/p", 100);
+  EtcdTwin etcd;
+  CHECK(etcd.read_all(records).id.empty());
+  etcd.keys[records.id_key()] = "0123456789abcdef";
+  CHECK(etcd.read_all(records).id == "0123456789abcdef");
+}
+
 TEST_CASE("etcd records: written runs are read back", "[unit][etcd]") {
   EtcdRecords records("/p", 100);
   EtcdTwin etcd;
@@ -139,12 +147,12 @@ TEST_CASE("etcd records: the history is bounded", "[unit][etcd]") {
 }
 
 TEST_CASE("etcd records: changes are split where a transaction is full", "[unit][etcd]") {
-  std::vector<EtcdChange> changes(2 * kMostChangesOfTxn + 1, EtcdChange{.key = "k"});
+  std::vector<EtcdChange> changes(2 * kMaxChangesOfTxn + 1, EtcdChange{.key = "k"});
   auto pieces = split_changes(changes);
   REQUIRE(pieces.size() == 3);
-  CHECK(pieces[1].size() == kMostChangesOfTxn);
+  CHECK(pieces[1].size() == kMaxChangesOfTxn);
   CHECK(pieces[2].size() == 1);
-  changes.assign(3, EtcdChange{.key = "k", .value = std::string(kMostBytesOfTxn / 2, 'v')});
+  changes.assign(3, EtcdChange{.key = "k", .value = std::string(kMaxBytesOfTxn / 2, 'v')});
   CHECK(split_changes(changes).size() == 3);
   CHECK(split_changes({}).empty());
 }

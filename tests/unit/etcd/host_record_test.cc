@@ -20,7 +20,7 @@ TEST_CASE("host record: records that muster does not write are refused", "[unit]
         R"({"name":"a","host":"b","port":-1})", R"({"name":"a","host":"","port":1})",
         R"({"name":"a","host":["b"],"port":1})"})
     CHECK_FALSE(decode_host_record(text).has_value());
-  const HostRecord long_name{.name = std::string(kMostHostRecordBytes, 'x')};
+  const HostRecord long_name{.name = std::string(kMaxHostRecordBytes, 'x')};
   CHECK_FALSE(decode_host_record(encode_host_record(long_name)).has_value());
   const HostRecord long_host{.name = "a", .host = std::string(300, 'h'), .port = 1};
   CHECK_FALSE(decode_host_record(encode_host_record(long_host)).has_value());

@@ -39,6 +39,20 @@ TEST_CASE_METHOD(PlanFixture, "argparse: muster's own options make no abbreviati
   CHECK(flags({"--dry_run", "x"}).dry_run);
 }
 
+TEST_CASE_METHOD(PlanFixture, "argparse: abbreviations are those of torchrun 2.15",
+                 "[unit][launcher]") {
+  CHECK(flags({"--log-l", "a", "x"}).log_line_prefix_template == "a");
+  CHECK(flags({"--log_line=a", "x"}).log_line_prefix_template == "a");
+  CHECK(flags({"--log-d", "a", "x"}).log_dir == "a");
+  CHECK(usage_error({"--log-", "a", "x"}) ==
+        "ambiguous option: --log- could match --log-dir, --log-line-prefix-template");
+  CHECK(usage_error({"--log_", "a", "x"}) ==
+        "ambiguous option: --log_ could match --log_dir, --log_line_prefix_template");
+  CHECK(usage_error({"--p", "bash"}) ==
+        "ambiguous option: --p could match --print-completion, --print_completion");
+  CHECK(std::holds_alternative<EarlyExit>(parse({"--print-", "bash"})));
+}
+
 TEST_CASE_METHOD(PlanFixture, "argparse: several short options may stand in one word",
                  "[unit][launcher]") {
   const Flags cluster = flags({"-mr3", "x"});
@@ -202,9 +216,18 @@ TEST_CASE_METHOD(PlanFixture,
   CHECK(ends_with({"-mh", "--bogus"}) == "--help");
   CHECK(ends_with({"--version"}) == "--version");
   CHECK(ends_with({"--completion", "fish"}) == "--completionfish");
+  CHECK(ends_with({"--completion", "tcsh"}) == "--completiontcsh");
+  CHECK(ends_with({"--print-completion", "tcsh"}) == "--print-completiontcsh");
+  CHECK(ends_with({"--print_c=zsh", "--bogus"}) == "--print-completionzsh");
   CHECK(ends_with({"x", "-h"}) == "nothing");
   CHECK_THAT(usage_error({"--max-restarts", "a", "-h"}), Contains("invalid int value"));
-  CHECK_THAT(usage_error({"--completion", "tcsh"}), Contains("choose from 'bash', 'zsh', 'fish'"));
+  CHECK_THAT(usage_error({"--completion", "sh"}),
+             Contains("choose from 'bash', 'zsh', 'fish', 'tcsh'"));
+  CHECK(usage_error({"--print-completion", "fish"}) ==
+        "argument --print-completion/--print_completion: invalid choice: 'fish' (choose from "
+        "'bash', 'zsh', 'tcsh')");
+  CHECK(usage_error({"--print_completion"}) ==
+        "argument --print-completion/--print_completion: expected one argument");
 }
 
 TEST_CASE_METHOD(PlanFixture, "argparse: --use-env belongs to muster-launch", "[unit][launcher]") {

@@ -21,7 +21,8 @@ struct DevicesFixture : PlanFixture {
                         .cores = {{0}, {1}, {2}, {3}},
                         .caches = {},
                         .allowed = {0, 1, 2, 3}};
-  std::vector<int> node_of_gpu;
+  std::vector<int> node_of_device;
+  bool may_have_parts = false;
   std::string numa_error;
   std::set<std::string> scripts = {"x.py"};
   mutable std::vector<std::string> asked;  // CUDA_VISIBLE_DEVICES of each query; "unset": not set.
@@ -29,6 +30,7 @@ struct DevicesFixture : PlanFixture {
   Checked<LaunchPlan> plan_on_devices(const Words& words) const {
     NodeFacts facts{
         .cpus = [this] { return cpus; },
+        .cpu_quota = [this] { return cpu_quota; },
         .gpus = [this] { return gpus; },
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },
@@ -36,10 +38,11 @@ struct DevicesFixture : PlanFixture {
         .first_existing = first_of(files),
         .argv0 = argv0,
     };
-    facts.numa = [this](const std::string* devices) -> Checked<NumaFacts> {
-      asked.push_back(devices == nullptr ? "unset" : *devices);
+    facts.numa = [this](const Environment& variables) -> Checked<NumaFacts> {
+      const auto devices = variables.find("CUDA_VISIBLE_DEVICES");
+      asked.push_back(devices == variables.end() ? "unset" : devices->second);
       if (!numa_error.empty()) return FlagError{numa_error};
-      return NumaFacts{topology, node_of_gpu};
+      return NumaFacts{topology, node_of_device, may_have_parts};
     };
     facts.script_problem = [this](const std::string& script) -> std::optional<std::string> {
       if (scripts.contains(script)) return std::nullopt;
@@ -60,7 +63,7 @@ struct DevicesFixture : PlanFixture {
 };
 
 TEST_CASE_METHOD(DevicesFixture, "plan: workers are bound near their GPUs", "[unit][launcher]") {
-  node_of_gpu = {1, 0};
+  node_of_device = {1, 0};
   const Words words = {"--numa-binding=node", "--nproc-per-node=2", "x.py"};
   CHECK(good_plan(words).agent.cpus == CpusByLocalRank{{2, 3}, {0, 1}});
   CHECK(asked == Words{"unset"});
@@ -79,6 +82,20 @@ TEST_CASE_METHOD(DevicesFixture, "plan: workers are bound near their GPUs", "[un
   CHECK(asked.empty());  // A query costs time.
 }
 
+TEST_CASE_METHOD(DevicesFixture, "plan: several workers may share an XPU, each on a tile of it",
+                 "[unit][launcher]") {
+  node_of_device = {1, 0};
+  may_have_parts = true;
+  const auto cpus_of = [&](const char* workers) {
+    return good_plan({"--numa-binding=node", "--nproc-per-node", workers, "x.py"}).agent.cpus;
+  };
+  CHECK(cpus_of("4") == CpusByLocalRank{{2, 3}, {2, 3}, {0, 1}, {0, 1}});
+  CHECK(cpus_of("2") == CpusByLocalRank{{2, 3}, {0, 1}});
+  CHECK(cpus_of("1") == CpusByLocalRank{{2, 3}});
+  CHECK_THAT(plan_error({"--numa-binding=node", "--nproc-per-node=3", "x.py"}),
+             Contains("there are 3 workers"));
+}
+
 TEST_CASE_METHOD(DevicesFixture, "plan: without GPUs workers are spread over the NUMA nodes",
                  "[unit][launcher]") {
   environment["OMP_NUM_THREADS"] = "1";
@@ -86,6 +103,40 @@ TEST_CASE_METHOD(DevicesFixture, "plan: without GPUs workers are spread over the
   CHECK(plan.agent.cpus == CpusByLocalRank{{0}, {1}, {2}, {3}});
   REQUIRE(plan.notices.size() == 1);
   CHECK_THAT(plan.notices[0], Contains("no GPU is visible"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: more workers for CPUs than the cgroup's quota are named",
+                 "[unit][launcher]") {
+  environment["OMP_NUM_THREADS"] = "1";
+  cpus = 6;
+  cpu_quota = 1.5;
+  for (const char* count : {"auto", "cpu"})
+    CHECK(good({"--nproc-per-node", count, "x"}).notices ==
+          Words{"--nproc-per-node is '" + std::string(count) +
+                "': 6 workers share 1.5 CPUs, the quota of this process's cgroup; give a number of "
+                "workers that fits"});
+  CHECK(good({"--nproc-per-node=6", "x"}).notices.empty());
+  cpu_quota = 6;
+  CHECK(good({"--nproc-per-node=auto", "x"}).notices.empty());
+  cpu_quota = std::nullopt;
+  CHECK(good({"--nproc-per-node=auto", "x"}).notices.empty());
+  gpus = 6;
+  cpu_quota = 1.5;
+  CHECK(good({"--nproc-per-node=auto", "x"}).notices.empty());
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: --omp auto shares out the cgroup's quota",
+                 "[unit][launcher]") {
+  const auto threads = [this] {
+    return agent({"--omp=auto", "--nproc-per-node=2", "x"})
+        .worker_environment.at("OMP_NUM_THREADS");
+  };
+  cpus = 9;
+  CHECK(threads() == "4");
+  cpu_quota = 7.5;
+  CHECK(threads() == "3");
+  cpu_quota = 0.5;
+  CHECK(threads() == "1");
 }
 
 TEST_CASE_METHOD(DevicesFixture, "plan: --run-path runs the script in a fresh Python",

@@ -127,7 +127,11 @@ struct PythonFixture {
 
   std::string found() const {
     const auto python = find_python(environment, argv0, first_of(programs), first_of(files));
-    return python ? *python : "none";
+    return python ? python->path : "none";
+  }
+  std::string warning() const {
+    const auto python = find_python(environment, argv0, first_of(programs), first_of(files));
+    return python ? python->warning : "none";
   }
 };
 
@@ -156,6 +160,16 @@ TEST_CASE_METHOD(PythonFixture, "python: the order of the places where it is loo
   CHECK(found() == "/venv/bin/python");
 }
 
+TEST_CASE_METHOD(PythonFixture, "python: without PATH it is looked for where programs are then",
+                 "[unit][launcher]") {
+  environment.erase("PATH");
+  CHECK(found() == "none");
+  programs = {"/usr/bin/python"};
+  CHECK(found() == "/usr/bin/python");
+  environment["PATH"] = "";  // That is the current directory, as execvp() has it.
+  CHECK(found() == "none");
+}
+
 TEST_CASE_METHOD(PythonFixture, "python: the one beside a muster that was called by its path",
                  "[unit][launcher]") {
   programs = {"/conda/bin/python3", "/venv/bin/python3", "/usr/bin/python3"};
@@ -166,10 +180,13 @@ TEST_CASE_METHOD(PythonFixture, "python: the one beside a muster that was called
       argv0 = std::string("/venv/bin/") + name;
       CHECK(found() == "/venv/bin/python3");
     }
-    argv0 = "/usr/bin/muster";
-    CHECK(found() == "/conda/bin/python3");
-    argv0 = "muster";
-    CHECK(found() == "/conda/bin/python3");
+    for (const char* name : {"/usr/bin/muster", "muster"}) {  // In no environment.
+      argv0 = name;
+      CHECK(found() == "/venv/bin/python3");
+      environment["PATH"] = "/usr/bin";
+      CHECK(found() == "/conda/bin/python3");
+      environment["PATH"] = "/venv/bin:/usr/bin";
+    }
   }
   argv0 = "/venv/bin/muster";
   programs.erase("/venv/bin/python3");
@@ -183,6 +200,157 @@ TEST_CASE_METHOD(PythonFixture, "python: the one beside the torchrun that PATH f
   CHECK(found() == "/b/python3");
   argv0 = "muster";
   CHECK(found() == "/a/python3");
+}
+
+TEST_CASE_METHOD(PythonFixture, "python: what is first in PATH wins among environments",
+                 "[unit][launcher]") {
+  programs = {"/old/bin/python3", "/new/bin/python3", "/usr/bin/python3", "/new/bin/torchrun",
+              "/usr/bin/muster"};
+  environment = {
+      {"PATH", "/new/bin:/old/bin/:/usr/bin"}, {"VIRTUAL_ENV", "/old"}, {"CONDA_PREFIX", "/new/"}};
+  for (const char* called : {"muster", "torchrun", "/usr/bin/muster"}) {
+    argv0 = called;
+    CHECK(found() == "/new/bin/python3");  // As `python3` in the same shell.
+    CHECK(warning().empty());
+  }
+  // `module load` and the like set no variable at all.
+  environment.erase("CONDA_PREFIX");
+  files = {"/new/bin/../pyvenv.cfg", "/old/bin/../pyvenv.cfg"};
+  argv0 = "torchrun";
+  CHECK(found() == "/new/bin/python3");
+  argv0 = "muster";  // In no environment.
+  CHECK(found() == "/new/bin/python3");
+  files.clear();  // A module's Python, in no environment.
+  CHECK(found() == "/new/bin/python3");
+  files = {"/new/bin/../pyvenv.cfg", "/old/bin/../pyvenv.cfg"};
+  // A venv that is active before the environment that has torchrun.
+  argv0 = "torchrun";
+  environment["PATH"] = "/old/bin:/new/bin:/usr/bin";
+  CHECK(found() == "/old/bin/python3");
+  // PATH does not have the venv: only the variable names it.
+  environment["PATH"] = "/usr/bin";
+  CHECK(found() == "/old/bin/python3");
+  environment["PATH"] = "/new/bin:/usr/bin";
+  CHECK(found() == "/new/bin/python3");
+}
+
+TEST_CASE_METHOD(PythonFixture, "python: a dead link as an environment's Python is told",
+                 "[unit][launcher]") {
+  programs = {"/usr/bin/python3", "/conda/bin/python"};
+  files = {"/venv/bin/python3", "/venv/bin/../pyvenv.cfg"};
+  environment = {{"PATH", "/venv/bin:/usr/bin"}, {"VIRTUAL_ENV", "/venv"}};
+  for (const char* called : {"muster", "/venv/bin/muster"}) {
+    argv0 = called;
+    CHECK(found() == "/usr/bin/python3");
+    CHECK_THAT(warning(),
+               Contains("has no Python that can be run: /venv/bin/python3 leads to none") &&
+                   Contains(": /usr/bin/python3 runs the script"));
+  }
+  files.clear();
+  argv0 = "muster";
+  CHECK(warning() == "VIRTUAL_ENV=/venv has no Python: /usr/bin/python3 runs the script");
+  environment["CONDA_PREFIX"] = "/conda";
+  CHECK(warning() == "VIRTUAL_ENV=/venv has no Python: /conda/bin/python runs the script");
+  environment["VIRTUAL_ENV"] = "";
+  environment["PATH"] = "/conda/bin:/usr/bin";
+  CHECK(warning().empty());
+  environment["CONDA_PREFIX"] = "/r";  // An environment for another language.
+  environment["PATH"] = "/usr/bin";
+  CHECK(found() == "/usr/bin/python3");
+  CHECK(warning().empty());
+}
+
+TEST_CASE_METHOD(PythonFixture, "python: another one than the shell's is told",
+                 "[unit][launcher]") {
+  programs = {"/venv/bin/python3", "/usr/bin/python3", "/usr/bin/muster"};
+  files = {"/venv/bin/../pyvenv.cfg"};
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    environment = {{"PATH", "/usr/bin"}, {name, "/venv"}};
+    CHECK(found() == "/venv/bin/python3");
+    CHECK(warning() == std::string(name) +
+                           "=/venv is not in PATH, where python3 is /usr/bin/python3 (PYTHON_EXEC "
+                           "chooses a Python): /venv/bin/python3 runs the script");
+    environment["PATH"] = "/usr/bin:/venv/bin";  // PATH has it: it is not the first.
+    CHECK(found() == "/usr/bin/python3");
+    CHECK(warning().empty());
+  }
+  // pyenv-virtualenv 1.4, bin/pyenv-sh-activate: PATH has pyenv's shims only.
+  programs.insert("/pyenv/shims/python3");
+  environment = {
+      {"PATH", "/pyenv/shims:/usr/bin"}, {"VIRTUAL_ENV", "/venv"}, {"PYENV_VIRTUAL_ENV", "/venv"}};
+  CHECK(found() == "/venv/bin/python3");
+  CHECK(warning().empty());
+  environment["PYENV_VIRTUAL_ENV"] = "/another";
+  CHECK_THAT(warning(), Contains("VIRTUAL_ENV=/venv is not in PATH"));
+
+  // The program's own environment goes before a Python in no environment.
+  programs = {"/venv/bin/python3", "/usr/bin/python3", "/venv/bin/muster", "/venv/bin/torchrun"};
+  environment = {{"PATH", "/usr/bin:/venv/bin"}};
+  for (const char* name : {"muster", "torchrun"}) {
+    argv0 = name;
+    CHECK(found() == "/venv/bin/python3");
+    CHECK_THAT(warning(), Contains("is later in PATH, where python3 is /usr/bin/python3"));
+    argv0 = std::string("/venv/bin/") + name;  // The user has chosen it by its path.
+    CHECK(found() == "/venv/bin/python3");
+    CHECK(warning().empty());
+  }
+  files.clear();
+  argv0 = "torchrun";
+  CHECK(found() == "/venv/bin/python3");
+  CHECK_THAT(warning(), Contains("/venv/bin/torchrun is later in PATH"));
+  argv0 = "muster";
+  CHECK(found() == "/usr/bin/python3");
+  CHECK(warning().empty());
+
+  programs = {"/usr/bin/python3", "/opt/bin/python"};
+  environment = {{"PATH", "/opt/bin:/usr/bin"}};
+  CHECK(found() == "/usr/bin/python3");
+  CHECK(warning() ==
+        "`python` in PATH is another one, /opt/bin/python: /usr/bin/python3 runs the script");
+  environment["PATH"] = "/usr/bin:/opt/bin";
+  CHECK(warning().empty());
+}
+
+// PATH, variables and files as the tools make them, seen with uv 0.13 and pipx 1.18.
+TEST_CASE_METHOD(PythonFixture, "python: the one of uv and pipx", "[unit][launcher]") {
+  const std::string rest = "/usr/local/bin:/usr/bin";
+  programs = {"/usr/bin/python3",     "/usr/bin/python",  "/p/.venv/bin/python3",
+              "/p/.venv/bin/python",  "/c/bin/python3",   "/c/bin/python",
+              "/a/bin/python3",       "/tool/bin/muster", "/tool/bin/python3",
+              "/tool/bin/torchrun",   "/bin2/muster",     "/bin2/torchrun",
+              "/p/.venv/bin/torchrun"};
+  files = {"/p/.venv/bin/../pyvenv.cfg", "/c/bin/../pyvenv.cfg", "/a/bin/../pyvenv.cfg",
+           "/tool/bin/../pyvenv.cfg"};
+  for (const char* name : {"muster", "torchrun"}) {
+    INFO(name);
+    argv0 = name;
+    // uv run, and uv run --with: two environments of the cache before the project's.
+    environment = {{"PATH", "/p/.venv/bin:" + rest}, {"VIRTUAL_ENV", "/p/.venv"}};
+    CHECK(found() == "/p/.venv/bin/python3");
+    environment = {{"PATH", "/c/bin:/a/bin:/p/.venv/bin:" + rest}, {"VIRTUAL_ENV", "/c"}};
+    CHECK(found() == "/c/bin/python3");
+    CHECK(warning().empty());
+    // uvx: PATH only, also with a VIRTUAL_ENV from before.
+    environment = {{"PATH", "/c/bin:/p/.venv/bin:" + rest}};
+    CHECK(found() == "/c/bin/python3");
+    environment["VIRTUAL_ENV"] = "/p/.venv";
+    CHECK(found() == "/c/bin/python3");
+    CHECK(warning().empty());
+    for (const char* marker : {"pipx_metadata.json", "uv-receipt.toml"}) {
+      const auto mark = files.insert(std::string("/tool/bin/../") + marker).first;
+      // pipx install and uv tool install: a link in a folder of PATH.
+      environment = {{"PATH", "/bin2:" + rest}};
+      argv0 = name;
+      CHECK(found() == "/usr/bin/python3");
+      // pipx run calls the program by its path, and leaves PATH as it is.
+      argv0 = std::string("/tool/bin/") + name;
+      CHECK(found() == "/usr/bin/python3");
+      environment = {{"PATH", "/p/.venv/bin:" + rest}, {"VIRTUAL_ENV", "/p/.venv"}};
+      CHECK(found() == "/p/.venv/bin/python3");
+      CHECK(warning().empty());
+      files.erase(mark);
+    }
+  }
 }
 
 }  // namespace

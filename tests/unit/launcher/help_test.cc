@@ -102,6 +102,7 @@ TEST_CASE("completion: --completion prints the installed script", "[unit][launch
   CHECK(completion_script("bash") == installed_text("bash-completion/completions/muster"));
   CHECK(completion_script("zsh") == installed_text("zsh/site-functions/_muster"));
   CHECK(completion_script("fish") == installed_text("fish/vendor_completions.d/muster.fish"));
+  CHECK(completion_script("tcsh") == installed_text("muster/completions/muster.csh"));
 }
 
 TEST_CASE("completion: files are offered for each option that takes a file", "[unit][launcher]") {

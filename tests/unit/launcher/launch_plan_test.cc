@@ -132,7 +132,7 @@ TEST_CASE_METHOD(PlanFixture, "plan: several endpoints", "[unit][launcher]") {
   CHECK_THAT(meets("a:1,b:2,a:1"), Contains("names a:1 twice"));
   CHECK_THAT(meets("a:1,b:2", "is_host=true"), Contains("several musterds"));
   std::string many = "h0";
-  for (std::size_t i = 1; i <= kMostEndpoints; ++i)
+  for (std::size_t i = 1; i <= kMaxEndpoints; ++i)
     many += ",h" + std::to_string(i);
   CHECK_THAT(meets(many), Contains("at most 16"));
   CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=a:1,b:2", "x"}), Contains("is no host name"));
@@ -227,6 +227,18 @@ TEST_CASE_METHOD(PlanFixture, "plan: logs", "[unit][launcher]") {
   CHECK(log.local_ranks_filter == std::set<int>{0, 1});
   CHECK(log.duplicate_stderr_filters == Words{"a"});
   CHECK(log.prefix_template == "<${rank}>");
+  CHECK(agent({"--log-line-prefix-template", "<${hostname}>", "x"}).log.prefix_template ==
+        "<${hostname}>");
+  CHECK(agent({"--log-line-prefix-template=", "x"}).log.prefix_template == "<${rank}>");
+  environment["PET_LOG_LINE_PREFIX_TEMPLATE"] = "(${rank})";
+  CHECK(agent({"x"}).log.prefix_template == "(${rank})");
+  CHECK(agent({"--log_line_prefix_template=a", "x"}).log.prefix_template == "a");
+  environment.erase("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  CHECK(agent({"x"}).log.prefix_template == "(${rank})");
+  environment.erase("PET_LOG_LINE_PREFIX_TEMPLATE");
+  CHECK(warnings({"--log-line-prefix-template=a", "-t0:1", "x"}).empty());
+  CHECK(warnings({"--log-line-prefix-template=a", "-r3", "x"}) ==
+        Words{"--log-line-prefix-template has no effect: no stream is teed; add -t"});
   CHECK(agent({"--log-dir=/dev/null", "-t3", "x"}).log.discard);
   CHECK(agent({"--log-dir=/dev/null", "-t3", "x"}).log.tee == StreamMap{});
   CHECK(warnings({"--log-dir=/dev/null", "-t3", "-r", "1", "x"}).size() == 2);
@@ -262,6 +274,13 @@ TEST_CASE_METHOD(PlanFixture, "plan: virtual local ranks need a device for each 
     CHECK_THAT(error(words), Contains("that is '" + std::string(devices) + "'"));
     CHECK_THAT(error(words), Contains("there are 2 workers"));
   }
+  environment["HIP_VISIBLE_DEVICES"] = "4,6";  // Goes before CUDA_VISIBLE_DEVICES.
+  CHECK(agent(words).virtual_local_rank);
+  environment["CUDA_VISIBLE_DEVICES"] = "0,1";
+  environment["HIP_VISIBLE_DEVICES"] = "4";
+  CHECK_THAT(error(words), Contains("one entry of HIP_VISIBLE_DEVICES, but that is '4'"));
+  environment["HIP_VISIBLE_DEVICES"] = "";
+  CHECK(agent(words).virtual_local_rank);
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][launcher]") {
@@ -315,6 +334,18 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
             .empty());
   environment["PET_T"] = "3";
   CHECK_THAT(warnings({"x"}).at(0), Contains("PET_T has no effect"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: --leftover-timeout", "[unit][launcher]") {
+  CHECK(plan({"x"})->agent.leftover_timeout == 30s);
+  CHECK(plan({"--leftover-timeout=0", "x"})->agent.leftover_timeout == 0s);
+  CHECK(plan({"--leftover-timeout=7.25", "x"})->agent.leftover_timeout == 7250ms);
+  CHECK(plan({"--leftover-timeout=1e300", "x"})->agent.leftover_timeout > 24h);
+  for (const char* wrong : {"-2", "nan"}) {
+    const auto result = plan({std::string("--leftover-timeout=") + wrong, "x"});
+    REQUIRE(result.has_error());
+    CHECK_THAT(result.error().message, Contains("--leftover-timeout"));
+  }
 }
 
 TEST_CASE_METHOD(PlanFixture, "plan: the hang timeout is any number of seconds above 0",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct PlanFixture {
   Environment environment;
   std::string argv0 = "muster";
   int cpus = 8;
+  std::optional<double> cpu_quota;
   int gpus = 0;
   int xpus = 0;
   std::set<std::string> programs = {"/usr/bin/python3"};
@@ -49,6 +51,7 @@ struct PlanFixture {
   Checked<LaunchPlan> plan(const std::vector<std::string>& words) const {
     const NodeFacts facts{
         .cpus = [this] { return cpus; },
+        .cpu_quota = [this] { return cpu_quota; },
         .gpus = [this] { return gpus; },
         .xpus = [this] { return xpus; },
         .new_run_id = [] { return std::string("new-id"); },

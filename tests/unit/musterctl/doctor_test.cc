@@ -54,6 +54,17 @@ TEST_CASE_METHOD(DoctorTest, "doctor: every check that is not ok has a remedy",
   }
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: temporary files that go elsewhere are a warning",
+                 "[unit][musterctl]") {
+  facts.folders = {{"TMPDIR", "/var/tmp", true, 9 * kGiB, "/scratch/none"}};
+  CHECK(check("folder").verdict == Verdict::Warning);
+  CHECK_THAT(check("folder").found, Catch::StartsWith("TMPDIR /scratch/none cannot be written; "
+                                                      "/var/tmp has 9"));
+  facts.folders[0].free_bytes = 1 << 20;
+  CHECK(check("folder").verdict == Verdict::Failure);
+  CHECK_THAT(check("folder").remedy, Catch::StartsWith("free some room"));
+}
+
 TEST_CASE_METHOD(DoctorTest,
                  "doctor: the firewall is no remedy where musterd has answered with a refusal",
                  "[unit][musterctl]") {
@@ -139,6 +150,42 @@ TEST_CASE_METHOD(DoctorTest, "doctor: memory that is nearly used up is found",
   CHECK(check("cgroup").verdict == Verdict::Ok);
   facts.cgroup.memory_used = 10 * kGiB - 1;
   CHECK(check("cgroup").verdict == Verdict::Warning);
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: a quota of CPU time below the cores is a warning",
+                 "[unit][musterctl]") {
+  facts.cgroup.cores = 8;
+  CHECK(check("cgroup").verdict == Verdict::Ok);
+  facts.cgroup.cores = 2.5;
+  CHECK(check("cgroup").verdict == Verdict::Warning);
+  CHECK(check("cgroup").found == "2.5 of 8 cores");
+  CHECK_THAT(check("cgroup").remedy, Catch::Contains("--nproc-per-node=auto"));
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: a user without a name is a warning", "[unit][musterctl]") {
+  facts.uid = 40123;
+  facts.has_user_name = false;
+  facts.home = "/root";
+  facts.home_is_writable = false;
+  CHECK(check("user").verdict == Verdict::Warning);
+  CHECK(check("user").found ==
+        "uid 40123 has no name (getpwuid fails), and HOME is /root, which cannot be written");
+  CHECK_THAT(check("user").remedy, Catch::Contains("TORCHINDUCTOR_CACHE_DIR"));
+  facts.home.clear();
+  CHECK_THAT(check("user").found, Catch::Contains("HOME is not set"));
+  facts.has_compile_cache = true;
+  CHECK_THAT(check("user").remedy, !Catch::Contains("torch.compile"));
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: a loopback interface that is down is a failure",
+                 "[unit][musterctl]") {
+  facts.loopback_is_down = true;
+  facts.interfaces = {};
+  CHECK(check("loopback").verdict == Verdict::Failure);
+  CHECK_THAT(check("loopback").remedy, Catch::Contains("ip link set lo up"));
+  CHECK_THAT(check("network").remedy, !Catch::Contains("jobs of one node will run"));
+  facts.interfaces = {{"eth0", {"10.0.0.1"}}};
+  CHECK(has_failure(judge(facts)));
 }
 
 TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that are not well are named", "[unit][musterctl]") {

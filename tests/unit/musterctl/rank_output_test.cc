@@ -1,10 +1,12 @@
 #include "musterctl/rank_output.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "musterctl/patience.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/wire/run_view_json.h"
 
@@ -82,6 +84,20 @@ TEST_CASE("musterctl logs: the lines at the end of a followed run", "[unit][must
     CHECK_THAT(end_text(run_json(view), request, ""), Contains("\n10%\n20%\n\\x1b[31mboom\n"));
     CHECK(end_text(run_json(view), request, "step\n10%\n20%\n\\x1b[31mboom\n").empty());
   }
+}
+
+TEST_CASE("musterctl: a command that follows waits some seconds for musterd", "[unit][musterctl]") {
+  using std::chrono::seconds;
+  Patience patience;
+  Patience::Time now{};
+  CHECK_FALSE(patience.is_away());
+  CHECK(patience.lasts(now));
+  CHECK(patience.is_away());
+  CHECK(patience.lasts(now += Patience::kMax - seconds(1)));
+  CHECK_FALSE(patience.lasts(now += seconds(1)));
+  patience.answered();
+  CHECK_FALSE(patience.is_away());
+  CHECK(patience.lasts(now));
 }
 
 TEST_CASE("musterctl logs: the end of a log begins with a whole line", "[unit][musterctl]") {

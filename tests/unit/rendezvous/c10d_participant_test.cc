@@ -3,6 +3,29 @@
 namespace muster::testing {
 namespace {
 
+TEST_CASE("c10d participant: pauses after lost writes grow", "[unit][rendezvous]") {
+  const RendezvousSettings settings;
+  CHECK(lost_write_pause(settings, 0, 0) == 10ms);
+  CHECK(lost_write_pause(settings, 0, 1) == 20ms);
+  CHECK(lost_write_pause(settings, 3, 0.5) == 120ms);
+  CHECK(lost_write_pause(settings, 6, 1) == 1s);
+  CHECK(lost_write_pause(settings, 1'000'000, 0) == 500ms);
+}
+
+TEST_CASE("c10d participant: cas_backoff_max_seconds sets the pauses after lost writes",
+          "[unit][rendezvous]") {
+  RendezvousSettings settings;
+  settings.cas_backoff = 800ms;
+  for (const int lost : {0, 1, 20}) {
+    CHECK(lost_write_pause(settings, lost, 0) == 0s);
+    CHECK(lost_write_pause(settings, lost, 0.25) == 200ms);
+    CHECK(lost_write_pause(settings, lost, 1) == 800ms);
+  }
+  settings.cas_backoff = 1h;
+  settings.keep_alive_interval = 7s;
+  CHECK(lost_write_pause(settings, 0, 1) == 7s);
+}
+
 TEST_CASE_METHOD(ParticipantTest, "c10d participant: the minimum starts the last call, once",
                  "[unit][rendezvous]") {
   me.join(now);

@@ -67,9 +67,9 @@ TEST_CASE("kept out: strikes are read back as they were recorded", "[unit][rende
   const StrikeList again(strikes.hosts());
   CHECK(again.hosts() == strikes.hosts());
   CHECK(again.hosts().back().host == "b");
-  StrikeList full({{"a", {kMostStrikes, 0}}});
+  StrikeList full({{"a", {kMaxStrikes, 0}}});
   full.count_failure("a");
-  CHECK(full.find("a").failures == kMostStrikes);
+  CHECK(full.find("a").failures == kMaxStrikes);
 }
 
 namespace {

@@ -53,14 +53,14 @@ TEST_CASE_METHOD(LingerTest,
                  "[unit][linger]") {
   turn(0us);
   turns_until_waiting(1000);
-  for (int wanted = 2 * Linger::kTurnsFirst; wanted <= Linger::kTurnsMost; wanted *= 2) {
+  for (int wanted = 2 * Linger::kTurnsFirst; wanted <= Linger::kMaxTurns; wanted *= 2) {
     wait_in_vain();
     turn(0us);
     CHECK(turns_until_waiting(10'000) == wanted);
   }
   wait_in_vain();
   turn(0us);
-  CHECK(turns_until_waiting(10'000) == Linger::kTurnsMost);
+  CHECK(turns_until_waiting(10'000) == Linger::kMaxTurns);
 }
 
 TEST_CASE_METHOD(LingerTest, "linger: a wait with an answer resets the number of turns",

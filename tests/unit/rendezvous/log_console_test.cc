@@ -1,15 +1,19 @@
 #include "rendezvous/net/log_console.h"
 
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -328,6 +332,48 @@ TEST_CASE("log_console: two descriptors of one console are recognised", "[unit][
       ::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(opened_again.is_open());
   CHECK_FALSE(is_one_console(file.get(), opened_again.get()));
+}
+
+TEST_CASE(
+    "log_console: another user's terminal that nobody reads keeps no writer, and loses nothing",
+    "[unit][agent]") {
+  if (::geteuid() != 0) return;
+  int main_end = -1;
+  int terminal = -1;
+  REQUIRE(::openpty(&main_end, &terminal, nullptr, nullptr, nullptr) == 0);
+  const OwnedFd reader(main_end);
+  const OwnedFd writer(terminal);
+  termios raw{};
+  REQUIRE(::tcgetattr(terminal, &raw) == 0);
+  ::cfmakeraw(&raw);
+  raw.c_oflag |= OPOST | ONLCR;  // A newline takes two bytes: there may be room for one only.
+  REQUIRE(::tcsetattr(terminal, TCSANOW, &raw) == 0);
+  REQUIRE(::fchmod(terminal, 0600) == 0);
+  ::setfsuid(65534);
+  LogConsole console(terminal);
+  ::setfsuid(0);
+  std::string expected;
+  for (int i = 0; i < 20000; ++i) {
+    console.buffer() += "line " + std::to_string(i) + "\n";
+    expected += "line " + std::to_string(i) + "\r\n";
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  console.flush();  // Nobody reads.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  CHECK(console.unwritten_bytes() > 0);
+  REQUIRE(::fcntl(main_end, F_SETFL, O_NONBLOCK) == 0);
+  std::string shown;
+  std::array<char, 65536> chunk{};
+  while (shown.size() < expected.size()) {
+    console.flush();
+    const ssize_t n = ::read(main_end, chunk.data(), chunk.size());
+    REQUIRE((n > 0 || errno == EAGAIN));
+    if (n > 0) shown.append(chunk.data(), static_cast<std::size_t>(n));
+    REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  }
+  CHECK(shown == expected);
+  CHECK(console.unwritten_bytes() == 0);
+  CHECK((::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0);
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ std::vector<NativeRequest> requests() {
   again.life = 3;
   again.generation = 41;
   again.restart_count = 2;
+  again.command = "0123456789abcdef";
   return {NativeHello{kNativeProtocolVersion, "0.4.1", "run \"7\"\n"},
           full_join(),
           bare,
@@ -111,6 +112,10 @@ std::vector<NativeMessage> messages() {
       Rejoin{{}, 5, 3, "the round has ended"},
       Rejoin{{}, 5, 3, "the round has ended", 2},
       NativeWelcome{.peer_address = "::1", .proof = std::string(kProofDigits, 'e')},
+      NativeWelcome{.peer_address = "::1", .peer_end = "[::1]:1", .own_end = "[::1]:2"},
+      NativeWelcome{.peer_address = "::1",
+                    .state_id = std::string(kMaxStateIdBytes, 'a'),
+                    .state_is_shared = true},
       NativeReached{true},
       NativeReached{true, std::chrono::milliseconds(1'500)},
       NativeReached{false, {}, std::string(kProofDigits, 'e')},
@@ -143,6 +148,16 @@ TEST_CASE("native codec: every message comes back as it was", "[unit][rendezvous
     REQUIRE(decoded.has_value());
     CHECK(decoded->index() == message.index());
     CHECK(json_of(*decoded) == json);
+  }
+}
+
+TEST_CASE("native codec: why a node is no member any more is optional", "[unit][rendezvous]") {
+  for (const char* why : {"", "the workers' store was not ready within 30 s"}) {
+    const std::string frame = encode(NativeMessage(NotAMember{{}, why}));
+    CHECK((frame.find("why") != std::string::npos) == !std::string(why).empty());
+    const auto decoded = decode_native_message(frame.substr(kNativeLengthBytes));
+    REQUIRE(decoded.has_value());
+    CHECK(std::get<NotAMember>(*decoded).why == why);
   }
 }
 
@@ -248,9 +263,10 @@ TEST_CASE("native codec: a message that is no object with a type is refused",
 
 namespace {
 
-const std::set<std::string> kOptional = {"preferred_rank", "workers", "store", "instance",
-                                         "lease_ns",       "who",     "life",  "generation",
-                                         "restart_count",  "age_ns"};
+const std::set<std::string> kOptional = {
+    "preferred_rank", "workers",    "store",          "instance", "lease_ns", "who",
+    "life",           "generation", "restart_count",  "age_ns",   "command",  "peer_end",
+    "own_end",        "state_id",   "state_is_shared"};
 // Fields that are optional in other messages, but not in messages of these types.
 const std::map<std::string, std::set<std::string>> kNeeded = {{"restart_round", {"who"}},
                                                               {"round", {"restart_count"}},

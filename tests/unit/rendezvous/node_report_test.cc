@@ -296,7 +296,8 @@ TEST_CASE_METHOD(RunServiceTest,
                  "questions: older nodes are not asked, and the number of questions is limited",
                  "[unit][rendezvous]") {
   two_in_a_round();
-  CHECK_THAT(*service->ask("job", 0, {.to = {}, .number = 1}, at()), Contains("cannot be asked"));
+  CHECK_THAT(*service->ask("job", 0, {.to = {}, .number = 1}, at()),
+             Contains("cannot be asked: its muster is an older one"));
   CHECK(messages<NodeAsked>().empty());
 }
 

@@ -110,6 +110,21 @@ TEST_CASE("c10d door: harmless operations are merged into a newer state", "[unit
     CHECK(test.shown().closed);
   }
   SECTION("a leave and an entry in the wait list, after the round is complete") {
+    for (int i = 0; i < 6; ++i) {  // Until the last call of 30 s ends.
+      test.now += 5s;
+      test.does(a, 1, Action::KeepAlive);
+      test.does(b, 2, Action::KeepAlive);
+      test.rendezvous.step(RendezvousTimePassed{}, test.now);
+    }
+    const RendezvousState complete = test.shown();
+    REQUIRE(complete.complete);
+    auto c = test.torch("c", 1, 3);
+    CHECK(test.does(b, 2, Action::RemoveFromParticipants, complete) == ProposalVerdict::Accepted);
+    CHECK(test.does(c, 3, Action::AddToWaitList, complete) == ProposalVerdict::Merged);
+    CHECK_FALSE(test.shown().participants.contains(b.name()));
+    CHECK(test.shown().wait_list.contains(c.name()));
+  }
+  SECTION("nodes that nobody hears any more leave the round") {
     test.now += 25s;
     test.rendezvous.step(RendezvousTimePassed{}, test.now);
     REQUIRE_FALSE(test.shown().complete);  // The host has heard no node for 31 s.

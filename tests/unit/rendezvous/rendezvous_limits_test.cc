@@ -110,7 +110,8 @@ TEST_CASE_METHOD(PreparedByA, "rendezvous: a rank 0 that lives and does not repo
                  "[unit][rendezvous]") {
   CHECK(pass(29s, {1, 2, 3}).empty());
   const auto actions = pass(2s, {1, 2, 3});
-  CHECK(sent<NotAMember>(actions).contains(1));
+  REQUIRE(sent<NotAMember>(actions).contains(1));
+  CHECK(sent<NotAMember>(actions).at(1).why == "the workers' store was not ready within 30 s");
   const auto prepare = next(actions);
   REQUIRE(prepare.size() == 1);
   CHECK_FALSE(prepare.contains(1));

@@ -118,6 +118,7 @@ TEST_CASE("settings: torchrun's defaults", "[unit][rendezvous]") {
   CHECK(settings->timeout == 900s);
   CHECK_FALSE(settings->is_host);
   CHECK(settings->lease == 5s);
+  CHECK(settings->cas_backoff == 0s);
 }
 
 TEST_CASE("settings: values as Python reads them", "[unit][rendezvous]") {
@@ -134,6 +135,20 @@ TEST_CASE("settings: values as Python reads them", "[unit][rendezvous]") {
   CHECK(settings->dead_after() == 20s);
 }
 
+TEST_CASE("settings: cas_backoff_max_seconds is a finite number", "[unit][rendezvous]") {
+  const auto backoff = [](const std::string& value) {
+    const auto settings = make_settings({"job", 1, 4, 0}, {{"cas_backoff_max_seconds", value}});
+    return settings ? std::optional(settings->cas_backoff) : std::nullopt;
+  };
+  CHECK(backoff("0.25") == 250ms);
+  CHECK(backoff(" 1_0e-1 ") == 1s);
+  CHECK(backoff("0") == 0s);
+  CHECK(backoff("-0.0") == 0s);
+  CHECK(backoff("1e300") > 876'000h);
+  for (const char* bad : {"-0.1", "nan", "inf", "-inf", "1e999", "a", ""})
+    CHECK_FALSE(backoff(bad));
+}
+
 TEST_CASE("settings: a timeout beyond the clock is as long as the clock allows",
           "[unit][rendezvous]") {
   const auto settings = make_settings({"job", 1, 1, 0}, {{"join_timeout", "86399999999999"}});
@@ -148,10 +163,10 @@ TEST_CASE("temporary places: the variables in the order of Python's tempfile, th
   const auto places = [&] {
     return temporary_places([&](const char* name) { return variables[name]; });
   };
-  CHECK(places() == std::vector<std::string>{"/a", "/b", "/c", "/tmp", "/var/tmp"});
+  CHECK(places() == std::vector<std::string>{"/a", "/b", "/c", "/tmp", "/var/tmp", "/usr/tmp"});
   variables["TMPDIR"].clear();
   variables.erase("TEMP");
-  CHECK(places() == std::vector<std::string>{"/c", "/tmp", "/var/tmp"});
+  CHECK(places() == std::vector<std::string>{"/c", "/tmp", "/var/tmp", "/usr/tmp"});
 }
 
 TEST_CASE("settings: an error names the wrong value", "[unit][rendezvous]") {
@@ -160,8 +175,8 @@ TEST_CASE("settings: an error names the wrong value", "[unit][rendezvous]") {
     return settings ? std::string() : settings.error().reason;
   };
   CHECK(reason({{"heartbeat", "5"}})
-            .starts_with("--rdzv-conf: unknown key \"heartbeat\"; known are close_timeout, "
-                         "heartbeat_timeout,"));
+            .starts_with("--rdzv-conf: unknown key \"heartbeat\"; known are "
+                         "cas_backoff_max_seconds, close_timeout, heartbeat_timeout,"));
   for (const char* bad : {"0", "-1", "1.5", "", "1__0", "_1", "x", "99999999999999999999"})
     CHECK(reason({{"join_timeout", bad}}) == "--rdzv-conf join_timeout=" + std::string(bad) +
                                                  ": must be a whole number of seconds above 0");

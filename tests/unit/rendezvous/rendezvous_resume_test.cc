@@ -51,6 +51,36 @@ TEST_CASE_METHOD(ResumeTest, "resume: a closed connection makes a node lost afte
   CHECK(sent<Rejoin>(late).at(12).life == 7);
 }
 
+TEST_CASE_METHOD(ResumeTest, "resume: the others have gone on only if they have",
+                 "[unit][rendezvous]") {
+  three_in_a_round();
+  const auto why = [&](std::uint32_t id, const std::string& addr, int rank) {
+    return sent<Rejoin>(after({}, resume(id, addr, rank))).at(id).why;
+  };
+  SECTION("they have") {
+    after({}, ConnectionLost{{3}});
+    pass(1s, {1, 2});
+    for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}}) {
+      NodeJoined again = joiner(id, addr);
+      again.last_round = 0;
+      const auto actions = after({}, again);
+      if (id == 2) ready(actions);
+    }
+    REQUIRE(rendezvous.phase() == Rendezvous::Phase::Running);
+    CHECK(why(13, "c", 2) == "the other nodes have gone on without this node");
+  }
+  SECTION("all were lost, each in its own way") {
+    after({}, ConnectionLost{{1}});
+    pass(1s, {2, 3});
+    after({}, ConnectionLost{{2}});
+    pass(1s, {3});
+    pass(6s, {});
+    REQUIRE(rendezvous.members() == 0);
+    CHECK(why(12, "b", 1) == "its round has ended, and this node was lost: its connection closed");
+    CHECK(why(13, "c", 2) == "its round has ended, and this node was lost: not heard for 5 s");
+  }
+}
+
 TEST_CASE_METHOD(ResumeTest, "resume: a node that does not announce a resume is lost at once",
                  "[unit][rendezvous]") {
   three_in_a_round();
@@ -405,7 +435,7 @@ TEST_CASE_METHOD(ResumeTest, "resume: a generation too close to the maximum is i
                  "[unit][rendezvous]") {
   NodeJoined liar = joiner(1, "a");
   SECTION("of a node that joins") {
-    liar.generation = GENERATE(as<std::int64_t>{}, kMaxGeneration, kMostReportedGeneration + 1);
+    liar.generation = GENERATE(as<std::int64_t>{}, kMaxGeneration, kMaxReportedGeneration + 1);
     after({}, liar);
   }
   SECTION("of a node that resumes") {
@@ -425,6 +455,42 @@ TEST_CASE_METHOD(ResumeTest, "resume: a generation too close to the maximum is i
   for (const auto& [id, message] : complete)
     CHECK(decode_native_message(encode(NativeMessage(message)).substr(kNativeLengthBytes))
               .has_value());
+}
+
+TEST_CASE_METHOD(
+    ResumeTest, "resume: after the highest number that is believed, later hosts take up the rounds",
+    "[unit][rendezvous]") {
+  constexpr std::int64_t kClock = 1'790'000'000'000;
+  constexpr std::int64_t kMax = kClock + kMaxGenerationsAhead;
+  const auto begin = [&](std::int64_t clock) {
+    rendezvous = Rendezvous(RendezvousSetup{.run = settings,
+                                            .life = 7,
+                                            .generation_floor = clock,
+                                            .most_reported = clock + kMaxGenerationsAhead});
+  };
+  const auto all_resume = [&](std::int64_t round) {
+    after({}, resume(1, "a", 0, kOldLife, round));
+    after({}, resume(2, "b", 1, kOldLife, round));
+    return sent<Resumed>(after({}, resume(3, "c", 2, kOldLife, round))).size() == 3;
+  };
+  SECTION("a generation") {
+    begin(kClock);
+    NodeJoined liar = joiner(1, "a");
+    liar.generation = kMax;
+    after({}, liar);
+    after({}, joiner(2, "b"));
+    generation = sent<RoundComplete>(ready(after({}, joiner(3, "c")))).at(1).generation;
+    CHECK(generation == kMax + 1);
+    begin(kClock + 200);
+    CHECK(all_resume(0));
+  }
+  SECTION("a number of a round") {
+    generation = kClock + 3;
+    begin(kClock + 100);
+    CHECK(all_resume(kMax + 100));
+    begin(kClock + 200);
+    CHECK(all_resume(kMax + 101));
+  }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kMost = UnseenWorkers::kWaitMost;
+constexpr Duration kMax = UnseenWorkers::kMaxWait;
 
 /// a and b are in round 0, on the connections 1 and 2. c is a newcomer for which --nnodes=1:2 has
 /// no place, and which may go on alone when a and b are gone.
@@ -48,7 +48,7 @@ TEST_CASE_METHOD(UnseenTest,
 TEST_CASE_METHOD(UnseenTest, "rendezvous: the wait for a silent round has an end",
                  "[unit][rendezvous]") {
   both_fall_silent();
-  CHECK(sent<PrepareStore>(pass(kMost - 25s, {3})).empty());
+  CHECK(sent<PrepareStore>(pass(kMax - 25s, {3})).empty());
   CHECK(sent<PrepareStore>(pass(20s, {3})).contains(3));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE_METHOD(UnseenTest, "rendezvous: a restarted host waits for the silent 
   restarted.rendezvous.restore(record, {}, restarted.now);
   restarted.after({}, joiner(3, "c"));
   CHECK(sent<PrepareStore>(restarted.pass(20s, {3})).empty());
-  CHECK(sent<PrepareStore>(restarted.pass(kMost, {3})).contains(3));
+  CHECK(sent<PrepareStore>(restarted.pass(kMax, {3})).contains(3));
 }
 
 }  // namespace

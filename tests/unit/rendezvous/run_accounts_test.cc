@@ -1,6 +1,10 @@
 #include "rendezvous/service/run_accounts.h"
 
+#include <cstddef>
+
 #include <catch2/catch.hpp>
+
+#include "rendezvous/core/limits.h"
 
 using namespace muster;
 
@@ -89,4 +93,20 @@ TEST_CASE_METHOD(Accounts, "run accounts: new limits leave the stored values", "
   CHECK_FALSE(may_store(1, 0));
   CHECK_FALSE(may_store(0, 1));
   CHECK(may_store(0, 0));
+}
+
+TEST_CASE("runs: one address leaves a fifth of the runs for the others", "[unit][rendezvous]") {
+  CHECK(runs_for_one_peer(1) == 1);
+  CHECK(runs_for_one_peer(2) == 1);
+  CHECK(runs_for_one_peer(4) == 3);
+  CHECK(runs_for_one_peer(50) == 40);
+  CHECK(runs_for_one_peer(10'000) == kMaxRunsPerPeer);
+}
+
+TEST_CASE("limits: the unread replies of one job", "[unit][rendezvous]") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  CHECK(limits_of_one_job(1).queued_total_bytes == 65 * kMiB);
+  CHECK(limits_of_one_job(64).queued_total_bytes == 128 * kMiB);
+  CHECK(limits_of_one_job(1'000'000'000).queued_total_bytes ==
+        ConnectionLimits{}.queued_total_bytes);
 }

@@ -30,6 +30,15 @@ TEST_CASE_METHOD(RunHistoryTest, "run history: events are numbered, and their nu
   CHECK(history.last_number() == kMaxRunEvents + 10);
 }
 
+TEST_CASE_METHOD(RunHistoryTest, "run history: the numbers may begin anywhere",
+                 "[unit][rendezvous]") {
+  history = RunHistory(1'700'000'000'000);
+  CHECK_FALSE(history.last_number());
+  add(Kind::Began);
+  CHECK(history.events().front().number == 1'700'000'000'000);
+  CHECK(history.last_number() == 1'700'000'000'000);
+}
+
 TEST_CASE_METHOD(RunHistoryTest,
                  "run history: thousands of lost nodes do not push out what came before",
                  "[unit][rendezvous]") {

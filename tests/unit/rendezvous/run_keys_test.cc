@@ -1,7 +1,11 @@
 #include "rendezvous/service/run_keys.h"
 
+#include <string>
+#include <vector>
+
 #include <catch2/catch.hpp>
 
+#include "rendezvous/core/store_table.h"
 #include "rendezvous/wire/state_key.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
@@ -21,6 +25,25 @@ TEST_CASE("run keys: a state and the keys of its rounds are of one run", "[unit]
   CHECK(run_of_key("/torch.rendezvous.job0/x") == "/torch.rendezvous.job0/x");
   CHECK(run_of_key("/torch.rendezvous.a/b.3/x") == "/torch.rendezvous.a/b");
   CHECK(run_of_key("/torch.rendezvous..5/x") == "/torch.rendezvous..5/x");
+}
+
+TEST_CASE("run keys: the table lists the keys of one run", "[unit][rendezvous]") {
+  StoreTable table(StoreLimits{});
+  const std::string run = "/torch.rendezvous.job";
+  const auto set = [&table](const std::string& key) {
+    table.apply({}, {.query = Query::Set, .key = key, .value = "1"});
+  };
+  for (const char* key : {".1/x", ".0/y", ".0", "2.0/z", ".b.0/z"})
+    set(run + key);
+  set("/of/no/run");
+  const std::string queue = run + ".0/queue";
+  table.apply({}, {.query = Query::QueuePush, .key = queue, .value = "1"});
+  const std::string waited = run + ".0/waited";
+  const std::vector<std::string_view> names = {waited};
+  table.apply(ConnectionId{1}, {.query = Query::Wait, .keys = names});
+  const auto keys = table.keys_below(run, [&](auto key) { return run_of_key(key) == run; });
+  CHECK(std::vector<std::string>(keys.each.begin(), keys.each.end()) ==
+        std::vector<std::string>{run + ".0/y", run + ".1/x"});
 }
 
 TEST_CASE("run keys: other keys belong to no run", "[unit][rendezvous]") {

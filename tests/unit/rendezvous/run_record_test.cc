@@ -115,14 +115,14 @@ TEST_CASE("recording: fields that an older muster lacks are read back, and wrong
   for (std::size_t i = 0; i < kMaxKeptOut; ++i)
     record.kept_out.push_back({"node" + std::to_string(i), KeptOutHow::Drained});
   record.kept_out.back().how = KeptOutHow::Excluded;
-  record.strikes = {{"b", {1, 0}}, {"a", {0, kMostStrikes}}};
+  record.strikes = {{"b", {1, 0}}, {"a", {0, kMaxStrikes}}};
   record.lost_agents = {"instance1", "instance2"};
   record.uncounted_generation = kMaxGeneration;
   CHECK(*decode_run_record(encode(record)) == record);
   record.kept_out.push_back({"one more", KeptOutHow::Drained});
   CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("kept_out"));
   record.kept_out.clear();
-  record.strikes.back().strikes.losses = kMostStrikes + 1;
+  record.strikes.back().strikes.losses = kMaxStrikes + 1;
   CHECK_THAT(decode_run_record(encode(record)).error().reason, Catch::Contains("losses"));
   record.strikes.clear();
   record.uncounted_generation = -1;

@@ -295,5 +295,91 @@ TEST_CASE_METHOD(RecordingTest, "recording: a node with other settings does not 
   CHECK(messages<JoinRefused>().at(13).why == JoinRefused::Why::Settings);
 }
 
+struct PowerCut : RecordingTest {
+  void seconds_pass(int count) {
+    for (int second = 0; second < count; ++second)
+      service->time_passed(at(1s));
+    end_turn();
+  }
+  /// The refusal of a new node with these settings, which goes again. Empty: it is let in.
+  std::string refusal_of(std::uint32_t client, const RunSettings& settings) {
+    hello_resumes(client);
+    NodeJoined joined = joining(client);
+    joined.run = settings;
+    tell(client, joined);
+    end_turn();
+    const auto refused = messages<JoinRefused>();
+    service->gone({client}, at());
+    end_turn();
+    return refused.contains(client) ? refused.at(client).text : std::string();
+  }
+  RunSettings other = {.min_nodes = 2, .max_nodes = 2, .max_restarts = 7};
+};
+
+TEST_CASE_METHOD(PowerCut,
+                 "recording: other settings are refused for a minute after a power cut, and the "
+                 "text says how long, and what helps",
+                 "[unit][rendezvous]") {
+  using Catch::Contains;
+  two_recorded();
+  CHECK_THAT(refusal_of(9, other), Contains("--max-restarts=7 against 1") &&
+                                       !Contains("musterctl stop") && !Contains("is here"));
+  begin_recorded();
+  seconds_pass(47);
+  CHECK_THAT(refusal_of(11, other), Contains("--max-restarts=7 against 1") &&
+                                        Contains("no node of that run is here") &&
+                                        Contains("is forgotten in 66 s (--forget-run-seconds)") &&
+                                        Contains("musterctl stop") && Contains("--rdzv-id"));
+  seconds_pass(20);
+  CHECK_THAT(refusal_of(12, other), Contains("is forgotten in 46 s"));
+  seconds_pass(45);
+  CHECK_THAT(refusal_of(13, other), Contains("is forgotten in 1 s"));
+  seconds_pass(2);
+  CHECK(refusal_of(14, other).empty());
+}
+
+TEST_CASE_METHOD(PowerCut, "recording: a refusal says nothing of time if nothing can be forgotten",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  begin_recorded();
+  service->recorded({.durable = 0, .problem = "the disk is full"}, at());
+  CHECK_THAT(refusal_of(11, other),
+             Catch::Contains("musterctl stop") && !Catch::Contains("forgotten"));
+}
+
+TEST_CASE_METHOD(PowerCut,
+                 "recording: a new job with the settings of an old run is told its used restarts",
+                 "[unit][rendezvous]") {
+  two_recorded();
+  tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
+  end_turn();
+  begin_recorded();
+  agents = " of the new job";
+  const auto new_node = [&](std::uint32_t client) {
+    hello_resumes(client);
+    NodeJoined joined = joining(client);
+    joined.name = {"host" + std::to_string(client - 20), client, 0};  // The same machines.
+    joined.command = "a digest";
+    tell(client, joined);
+    end_turn();
+    return messages<Notice>();
+  };
+  CHECK_THAT(new_node(21).at(21).text, Catch::Contains("1 of its 1 restarts") &&
+                                           Catch::Contains("--rdzv-id") &&
+                                           Catch::Contains("musterctl stop"));
+  CHECK(new_node(22).empty());
+  for (int second = 0; second < 7; ++second) {
+    for (const std::uint32_t client : {21, 22})
+      tell(client, KeptAlive{});
+    service->time_passed(at(1s));
+  }
+  end_turn();
+  const auto prepare = messages<PrepareStore>();
+  REQUIRE(prepare.size() == 1);
+  tell(prepare.begin()->first, StoreReady{{}, prepare.begin()->second.round, "10.0.0.1", 29500});
+  end_turn();
+  CHECK(messages<RoundComplete>().at(22).restart_count == 1);
+}
+
 }  // namespace
 }  // namespace muster::testing

@@ -10,6 +10,7 @@
 
 #include "rendezvous/service/run_service.h"
 #include "rendezvous/wire/state_codec.h"
+#include "tests/support/trace.h"
 
 namespace muster::testing {
 
@@ -57,8 +58,12 @@ struct RunServiceTest {
 
   NativeAnswer tell(std::uint32_t client, const NativeRequest& request) {
     const std::string frame = encode(request);
-    return service->receive({client}, std::string_view(frame).substr(1 + kNativeLengthBytes),
-                            "10.0.0." + std::to_string(client), at());
+    NativeAnswer answer =
+        service->receive({client}, std::string_view(frame).substr(1 + kNativeLengthBytes),
+                         "10.0.0." + std::to_string(client), at());
+    Trace::now().add(frame);
+    Trace::now().add(answer.reply ? encode(*answer.reply) : answer.close);
+    return answer;
   }
   void hello(std::uint32_t client, const std::string& run_id = "job") {
     const auto answer = tell(client, NativeHello{kNativeProtocolVersion, "9.9", run_id});
@@ -85,7 +90,10 @@ struct RunServiceTest {
 
   CompareSetOutcome compare_set(std::uint32_t client, std::string_view expected,
                                 std::string_view desired, const std::string& key = kKey) {
-    return service->compare_set({client}, {key, expected, desired}, at());
+    CompareSetOutcome outcome = service->compare_set({client}, {key, expected, desired}, at());
+    Trace::now().add(desired);
+    if (const auto* state = std::get_if<StateNow>(&outcome)) Trace::now().add(state->text.view());
+    return outcome;
   }
   std::string text(const CompareSetOutcome& outcome) {
     REQUIRE(std::holds_alternative<StateNow>(outcome));

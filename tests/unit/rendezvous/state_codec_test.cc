@@ -48,13 +48,21 @@ TEST_CASE("state codec: foreign attributes are bounded in depth and size", "[uni
   pickle::Graph graph;
   REQUIRE(pickle::read_pickle(nested, graph, StateRules()).has_value());
   CHECK(pickle::write_pickle(graph, 0).error().reason == "nested too deeply");
-  // A list that contains itself can be read, but it cannot be written.
-  pickle::Graph circle;
-  const auto root = pickle::read_pickle(
-      "\x80\x04]\x94h\x00"
-      "a.",
-      circle, StateRules());
-  CHECK(root.has_value() == false);
+}
+
+TEST_CASE("state codec: a list that contains itself is read and written as one",
+          "[unit][state_codec]") {
+  using namespace std::string_view_literals;
+  // As pickle.dumps() writes it with protocol 4: the list, memo 0, gets itself as its only item.
+  const auto circle = "\x80\x04\x95\x06\0\0\0\0\0\0\0]\x94h\0a."sv;
+  pickle::Graph graph;
+  const auto root = pickle::read_pickle(circle, graph, StateRules());
+  REQUIRE(root.has_value());
+  REQUIRE(graph.is(*root, pickle::Kind::List));
+  CHECK(graph.at(*root).items == std::vector<pickle::Ref>{*root});
+  const auto written = pickle::write_pickle(graph, *root);
+  REQUIRE(written.has_value());
+  CHECK(*written == circle);
 }
 
 TEST_CASE("state codec: values that no state contains are refused", "[unit][state_codec]") {

@@ -37,32 +37,67 @@ TEST_CASE("state key: keys of a round are not the key of a state", "[unit][rende
   CHECK_FALSE(is_state_key("job"));
 }
 
-TEST_CASE("state key: only values that Python's unpickler rejects at once may be stored there",
+TEST_CASE("state key: a value that makes unpickling fail may be stored there",
           "[unit][rendezvous]") {
   for (const char* harmless :
-       {"", "!!", "eA==", "eQ==", "=e=A", "non_base64", "not-base64!", "42", "-42", "1"})
-    CHECK(cannot_be_pickle(harmless));
+       {"", "!!", "eA==", "eQ==", "=e=A", "non_base64", "not-base64!", "42", "-42", "1", "="})
+    CHECK_FALSE(may_be_pickle(harmless));
+  for (const char* value :
+       {"another state", "dummy_state", "checkpoint", "invalid", "Paris", "Q", "R", "Base", "N",
+        "(lost", "host-7", "{\"round\": 3}", "}]", "S'text'\n"})
+    CHECK_FALSE(may_be_pickle(base64_encode(value)));
   for (const std::string& text :
        {base64_encode("\x80\x04N."), base64_encode("cposix\nsystem\n(S'id'\ntR."),
-        base64_encode("(iposix\nsystem\n."), base64_encode("Np4000000000\n."),
-        "g!A\nS" + base64_encode("N."), std::string("=g=ASVAAAA"), std::string("g"),
-        std::string("!!g")})
-    CHECK_FALSE(cannot_be_pickle(text));
+        base64_encode("cposix\nsystem\n(S'id'\ntR"), base64_encode("cposix\nsystem"),
+        base64_encode("(iposix\nsystem\n."), base64_encode("Np4000000000"), base64_encode("I1\n."),
+        base64_encode("\x8c\5posix\x8c\6system\x93"), base64_encode("]N."),
+        base64_encode("\x8e" + std::string(7, '\xff') + "\x0f"),
+        base64_encode(std::string(5'000, 'N')), base64_encode("I" + std::string(5'000, '9')),
+        std::string("Tg==Li4="), std::string("g"), std::string("!!g"), std::string("=g=ASVAAAA"),
+        base64_encode("\x80\x04K"), base64_encode("\x80\x04hello"), std::string("T!i\n4=")})
+    CHECK(may_be_pickle(text));
 }
 
 TEST_CASE("state key: every request that writes is checked", "[unit][rendezvous]") {
   const std::string pickled = base64_encode("\x80\x04N.");
-  CHECK(refuse_planted_pickle(set(kKey, pickled)));
-  CHECK(refuse_planted_pickle({.query = Query::CompareSet, .key = kKey, .value = pickled}));
-  CHECK(refuse_planted_pickle({.query = Query::Append, .key = kKey, .value = pickled}));
+  std::string before;
+  const auto refused = [&before](const Request& request) {
+    return refuse_planted_pickle(request,
+                                 [&before](std::string_view) { return std::string_view(before); })
+        .has_value();
+  };
+  CHECK(refused(set(kKey, pickled)));
+  CHECK(refused({.query = Query::CompareSet, .key = kKey, .value = pickled}));
+  CHECK(refused({.query = Query::Append, .key = kKey, .value = pickled}));
   const std::array<std::string_view, 2> keys{"other", kKey};
   const std::array<std::string_view, 2> values{pickled, pickled};
-  CHECK(refuse_planted_pickle({.query = Query::MultiSet, .keys = keys, .values = values}));
-  CHECK_FALSE(refuse_planted_pickle(set("other", pickled)));
-  CHECK_FALSE(refuse_planted_pickle(set(kKey + ".0/MASTER_ADDR", "host")));
-  CHECK_FALSE(refuse_planted_pickle(set(kKey, "eA==")));
-  CHECK_FALSE(refuse_planted_pickle(set(kKey, kNoStateText)));
-  CHECK(refuse_planted_pickle(set(kKey, "g")));  // "ASV…" could be appended.
+  CHECK(refused({.query = Query::MultiSet, .keys = keys, .values = values}));
+  CHECK_FALSE(refused(set("other", pickled)));
+  CHECK_FALSE(refused(set(kKey + ".0/MASTER_ADDR", "host")));
+  CHECK_FALSE(refused(set(kKey, "eA==")));
+  CHECK_FALSE(refused(set(kKey, kNoStateText)));
+  // A value that only ends too early: something could be appended later.
+  CHECK(refused(set(kKey, base64_encode("checkpoint"))));
+  CHECK_FALSE(
+      refused({.query = Query::CompareSet, .key = kKey, .value = base64_encode("checkpoint")}));
+}
+
+TEST_CASE("state key: a pickle cannot be appended in parts", "[unit][rendezvous]") {
+  const auto refused = [](const std::string& before, const std::string& value) {
+    const Request append{.query = Query::Append, .key = kKey, .value = value};
+    return refuse_planted_pickle(append, [&](std::string_view) { return std::string_view(before); })
+        .has_value();
+  };
+  const std::string pickled = base64_encode("cposix\ngetcwd\n)R.");
+  for (std::size_t i = 1; i < pickled.size(); ++i) {
+    CHECK(refused("", pickled.substr(0, i)));
+    CHECK(refused(pickled.substr(0, i), pickled.substr(i)));
+  }
+  CHECK(refused(std::string(kNoStateText), base64_encode("\nsystem\n")));
+  CHECK(refused(base64_encode("canary"), base64_encode("\nsystem\n")));
+  CHECK_FALSE(refused("eA==", pickled));  // Python stops at the first byte.
+  CHECK_FALSE(refused(base64_encode("dummy_state"), std::string(100'000, 'T')));
+  CHECK(refused(std::string(70'000, '!'), "TU"));  // The beginning that is checked has no value.
 }
 
 TEST_CASE_METHOD(RunServiceTest, "runs: a client's own text is returned to that client only",
@@ -87,6 +122,23 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a pickle does not replace the state of a
   CHECK(std::holds_alternative<StateRefused>(compare_set(2, kNoStateText, pickled)));
   CHECK(service->has_state(kKey));
   CHECK(std::holds_alternative<NotOfARun>(compare_set(2, kNoStateText, "eA==")));
+}
+
+TEST_CASE_METHOD(RunServiceTest, "runs: a value that is no state loses against a state",
+                 "[unit][rendezvous]") {
+  const std::string value = base64_encode("dummy_state");
+  begin(1);
+  CHECK(text(compare_set(2, "ZXhwZWN0ZWQ=", value)) == kNoStateText);  // The run stays.
+  CHECK(service->has_state(kKey));
+  const std::string joined = joined_by(1, std::string(kNoStateText));
+  CHECK(text(compare_set(1, kNoStateText, joined)) == joined);
+  for (const char* expected : {"", "ZXhwZWN0ZWQ=", "Y2FuaW1hZGFt"})
+    CHECK(text(compare_set(2, expected, value)) == joined);
+  // It would win at torch's server. A node would read it as the state.
+  CHECK(std::holds_alternative<StateRefused>(compare_set(2, joined, value)));
+  CHECK(std::holds_alternative<StateRefused>(
+      compare_set(2, kNoStateText, base64_encode("\x80\x04}."))));
+  CHECK(begin(3) == joined);
 }
 
 TEST_CASE_METHOD(RunServiceTest, "runs: a run id that looks like a round's keys is refused",

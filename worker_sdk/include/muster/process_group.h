@@ -63,7 +63,8 @@ struct ProcessGroupOptions {
   /// minutes with NCCL alone, as in Python.
   std::optional<std::chrono::milliseconds> timeout;
   /// The GPU of this process, for NCCL. NCCL then connects at once, and not in the first collective
-  /// operation. See local_device(). (Python: device_id.)
+  /// operation. Default: none, or with PyTorch's newer NCCL class, as in Python from torch 2.15 on,
+  /// the GPU with the number of the local rank. See local_device(). (Python: device_id.)
   std::optional<c10::Device> device;
   /// Replaces read_environment().
   std::optional<Environment> environment;
@@ -74,6 +75,9 @@ struct ProcessGroupOptions {
 /// Joins the group of all processes. All processes of the job must call it. With Gloo, or with NCCL
 /// and a device, it returns when all processes have joined. With NCCL and no device, it returns
 /// when it has connected to the store.
+///
+/// "nccl" is the class that Python makes of it: the release of torch and TORCH_DIST_USE_NCCL2
+/// decide, and all ranks of a job need the same one (docs/worker_sdk.md).
 ///
 /// backend: "gloo" (for the CPU, and for CUDA tensors, which are copied through the CPU), "nccl"
 /// (CUDA), "cpu:gloo,cuda:nccl", or "". "" means NCCL if LibTorch sees a GPU, and Gloo otherwise.

@@ -1,9 +1,15 @@
-// Tests that need a GPU. worker_sdk/gpu_check.sh starts one process for each rank.
+// The SDK's checks that need a GPU; tests/gpu/checks.py starts one process for each rank.
 //
-// gpu nccl-lazy | nccl-eager | gloo-cuda | transformer
+// gpu_checks nccl-lazy | nccl-eager | gloo-cuda | transformer [rehearse]
+// gpu_checks gloo-cpu
+//
+// gloo-cpu needs no GPU. With `rehearse`, the CPU and Gloo take the place of the GPU and NCCL.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
+#include <numeric>
+#include <vector>
 
 #include <torch/cuda.h>
 #include <torch/nn.h>
@@ -38,6 +44,11 @@ void check_collectives(torch::Device device) {
   barrier();
   const c10::IValue value = broadcast_object(c10::IValue("text"), 0);
   expect(value.toStringRef() == "text", "broadcast_object");
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  torch::Tensor in_group = mine.clone();
+  all_reduce(in_group, ReduceOp::Sum, new_group(ranks));
+  expect((in_group == sum).all().item<bool>(), "all_reduce in a group of its own");
 }
 
 struct BlockImpl : torch::nn::Module {
@@ -62,22 +73,42 @@ double step_ms(Block& block, Forward forward, const torch::Tensor& input) {
       forward(input).square().mean().backward();
       optimizer.step();
     }
-    torch::cuda::synchronize();
+    if (input.is_cuda()) torch::cuda::synchronize();
   };
-  run(kWarmUpSteps);
+  // A rehearsal on the CPU runs the code and measures nothing.
+  const int steps = input.is_cuda() ? kSteps : 1;
+  if (input.is_cuda()) run(kWarmUpSteps);
   double least = 1e9;
   for (int round = 0; round < kRounds; ++round) {
     const auto start = std::chrono::steady_clock::now();
-    run(kSteps);
+    run(steps);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    least = std::min(least, took.count() / kSteps);
+    least = std::min(least, took.count() / steps);
   }
   return least;
 }
 
+// Saves the model, and loads it into another one on the same device.
+void check_checkpoint(Block& trained, torch::Device device) {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("muster-gpu-checks-" + std::to_string(environment().master_port));
+  const CheckpointOptions options{.folder = folder};
+  Checkpoints(options).save(*trained, nullptr, 1);
+  Block loaded;
+  loaded->to(device);
+  const auto progress = Checkpoints(options).load(*loaded, nullptr, device);
+  expect(progress && progress->epoch == 1, "a checkpoint is there");
+  const auto expected = trained->parameters();
+  const auto found = loaded->parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (!torch::equal(expected[i], found[i])) throw Error("wrong: a weight of the checkpoint");
+  print_on_rank0("ok: the checkpoint has the weights");
+  std::filesystem::remove_all(folder);
+}
+
 void check_transformer(torch::Device device) {
   torch::manual_seed(1);
-  const torch::Tensor input = torch::randn({128, 32, 512}, device);
+  const torch::Tensor input = torch::randn({device.is_cuda() ? 128 : 2, 32, 512}, device);
   Block plain;
   plain->to(device);
   const double without = step_ms(
@@ -85,22 +116,27 @@ void check_transformer(torch::Device device) {
   torch::manual_seed(1);
   Block wrapped;
   wrapped->to(device);
-  DistributedDataParallel ddp(wrapped, {.device = device, .gradient_as_bucket_view = true});
+  DistributedDataParallelOptions options{.gradient_as_bucket_view = true};
+  if (device.is_cuda()) options.device = device;
+  DistributedDataParallel ddp(wrapped, options);
   const double with = step_ms(
       wrapped, [&](const torch::Tensor& x) { return ddp(x); }, input);
   std::cout << "transformer block, step without DDP: " << without << " ms, with: " << with
             << " ms, overhead: " << 100 * (with / without - 1) << " %\n";
   expect(torch::isfinite(wrapped->parameters().front()).all().item<bool>(), "finite weights");
+  check_checkpoint(wrapped, device);
 }
 
-int run(const std::string& check) {
-  if (!torch::cuda::is_available()) throw Error("LibTorch sees no GPU here");
+int run(const std::string& check, bool rehearses) {
+  const bool on_cpu = rehearses || check == "gloo-cpu";
+  if (!on_cpu && !torch::cuda::is_available()) throw Error("LibTorch sees no GPU here");
+  torch::Device device(torch::kCPU);
   // In gloo-cuda two ranks share one GPU, which local_device() correctly refuses.
-  const torch::Device device =
-      check == "gloo-cuda" ? torch::Device(torch::kCUDA, 0) : local_device();
+  if (!on_cpu) device = check == "gloo-cuda" ? torch::Device(torch::kCUDA, 0) : local_device();
   ProcessGroupOptions options;
-  if (check == "nccl-eager" || check == "transformer") options.device = device;
-  const ProcessGroupScope job(check == "gloo-cuda" ? "gloo" : "nccl", options);
+  if (!on_cpu && (check == "nccl-eager" || check == "transformer")) options.device = device;
+  const ProcessGroupScope job(on_cpu || check == "gloo-cuda" ? "gloo" : "nccl", options);
+  print_on_rank0("on " + device.str());
   if (check == "transformer")
     check_transformer(device);
   else
@@ -112,5 +148,7 @@ int run(const std::string& check) {
 }  // namespace muster::testing
 
 int main(int argc, char** argv) {
-  return muster::record([&] { return muster::testing::run(argc > 1 ? argv[1] : ""); });
+  const std::string check = argc > 1 ? argv[1] : "";
+  const bool rehearses = argc > 2 && argv[2] == std::string("rehearse");
+  return muster::record([&] { return muster::testing::run(check, rehearses); });
 }

@@ -1,4 +1,4 @@
-#include "musterctl/cgroup_limits.h"
+#include "rendezvous/net/cgroup_limits.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,9 +8,9 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace muster::ctl::testing {
+namespace muster::testing {
 
-struct CgroupLimitsTest : muster::testing::TempFolder {
+struct CgroupLimitsTest : TempFolder {
   void write(const std::string& file, const std::string& text) const {
     std::filesystem::create_directories((dir / file).parent_path());
     std::ofstream(dir / file) << text;
@@ -22,7 +22,7 @@ struct CgroupLimitsTest : muster::testing::TempFolder {
 
 TEST_CASE_METHOD(CgroupLimitsTest,
                  "cgroup limits: v2, where the smallest limit up to the root counts",
-                 "[unit][musterctl]") {
+                 "[unit][rendezvous]") {
   write("job/step/memory.max", "max\n");
   write("job/step/cpu.max", "max 100000\n");
   write("job/memory.max", "8000\n");
@@ -37,7 +37,7 @@ TEST_CASE_METHOD(CgroupLimitsTest,
   CHECK(found.pids_max == 512U);
 }
 
-TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: none", "[unit][musterctl]") {
+TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: none", "[unit][rendezvous]") {
   for (const char* text : {"", "0::/\n", "0::/gone\n", "4:memory:/gone\n", "nonsense"}) {
     const CgroupLimits found = limits(text);
     CHECK_FALSE((found.memory_max || found.memory_used || found.cores || found.pids_max));
@@ -45,7 +45,7 @@ TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: none", "[unit][musterctl]") {
 }
 
 TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: v1, beside an empty v2 as systemd mounts it",
-                 "[unit][musterctl]") {
+                 "[unit][rendezvous]") {
   constexpr const char* kHybrid =
       "9:pids:/job\n5:cpu,cpuacct:/job\n4:memory:/job/step\n1:name=systemd:/s\n0::/s\n";
   write("unified/s/cgroup.procs", "1\n");
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: v1, beside an empty v2 as sys
 }
 
 TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: a container of v1 has its limits at the mount",
-                 "[unit][musterctl]") {
+                 "[unit][rendezvous]") {
   write("memory/memory.limit_in_bytes", "8000\n");
   write("memory/memory.usage_in_bytes", "4000\n");
   const CgroupLimits found = limits("4:memory:/docker/0123\n");
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: a container of v1 has its lim
 }
 
 TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: pages of files are not counted as used",
-                 "[unit][musterctl]") {
+                 "[unit][rendezvous]") {
   SECTION("v2") {
     write("memory.max", "8000\n");
     write("memory.current", "7900\n");
@@ -97,4 +97,4 @@ TEST_CASE_METHOD(CgroupLimitsTest, "cgroup limits: pages of files are not counte
   }
 }
 
-}  // namespace muster::ctl::testing
+}  // namespace muster::testing

@@ -1,14 +1,15 @@
-#include "musterctl/cgroup_limits.h"
+#include "rendezvous/net/cgroup_limits.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "rendezvous/core/proc_cgroup.h"
 
-namespace muster::ctl {
+namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
@@ -97,4 +98,10 @@ CgroupLimits read_cgroup_limits(std::string_view proc_cgroup, const std::string&
   return limits;
 }
 
-}  // namespace muster::ctl
+CgroupLimits own_cgroup_limits() {
+  std::ifstream file("/proc/self/cgroup");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return read_cgroup_limits(text, "/sys/fs/cgroup");
+}
+
+}  // namespace muster

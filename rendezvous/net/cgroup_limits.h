@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace muster::ctl {
+namespace muster {
 
 /// A limit that is not set, or cannot be read, has no value.
 struct CgroupLimits {
@@ -23,4 +23,7 @@ struct CgroupLimits {
 /// text of /proc/self/cgroup, `mount` is /sys/fs/cgroup except in tests.
 CgroupLimits read_cgroup_limits(std::string_view proc_cgroup, const std::string& mount);
 
-}  // namespace muster::ctl
+/// The limits of this process.
+CgroupLimits own_cgroup_limits();
+
+}  // namespace muster

@@ -1,0 +1,91 @@
+#include "agent/logs/pipe_growth.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <vector>
+
+#include "agent/core/pipe_size.h"
+#include "rendezvous/net/owned_fd.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kEnoughDescriptors = 256;
+
+std::size_t number_in(const char* path, std::size_t otherwise) {
+  std::size_t number = 0;
+  std::ifstream file(path);
+  return file >> number ? number : otherwise;
+}
+
+/// 0: unknown.
+std::size_t bytes_of_pipe(int pipe) {
+  return static_cast<std::size_t>(std::max(::fcntl(pipe, F_GETPIPE_SZ), 0));
+}
+
+bool set_size(int pipe, std::size_t bytes) {
+  return ::fcntl(pipe, F_SETPIPE_SZ, static_cast<int>(bytes)) >= 0;
+}
+
+}  // namespace
+
+PipeLimits pipe_limits() {
+  constexpr std::size_t kUserPages = 16384;  // The defaults of fs/pipe.c of Linux 6.
+  return {.user_pages = number_in("/proc/sys/fs/pipe-user-pages-soft", kUserPages),
+          .pipe_bytes = number_in("/proc/sys/fs/pipe-max-size", kPipeBytesMax),
+          .page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)),
+          .descriptors = static_cast<std::size_t>(std::max(::sysconf(_SC_OPEN_MAX), 0L))};
+}
+
+void grow_pipe(int pipe, std::size_t bytes) {
+  const std::size_t before = bytes_of_pipe(pipe);
+  if (before == 0) return;
+  // The kernel refuses only what is more than the limit, not what others need next.
+  while (bytes > before && bytes >= kPipeBytesMin && !set_size(pipe, bytes))
+    bytes /= 2;
+}
+
+void PipeReserve::keep(int pipe) {
+  std::size_t bytes = bytes_of_pipe(pipe);
+  // Made while other pipes had taken all pages, which are perhaps given back now.
+  if (bytes != 0 && bytes < kPipeBytesMin) set_size(pipe, kPipeBytesMin);
+  if (refused_bytes_ != 0 && bytes >= refused_bytes_) {
+    bytes = std::max(refused_bytes_ / 2, kPipeBytesMin);
+    set_size(pipe, bytes);
+  }
+  for (; bytes > kPipeBytesMin; bytes /= 2) {
+    unchecked_bytes_ += bytes - kPipeBytesMin;
+    if (unchecked_bytes_ < kCheckEveryBytes) return;
+    if (is_left()) {
+      unchecked_bytes_ = 0;
+      return;
+    }
+    refused_bytes_ = bytes;  // The next pipe is checked, too.
+    // Refused if more than that is in the pipe already: then the pipe stays as it is.
+    if (!set_size(pipe, bytes / 2)) return;
+  }
+}
+
+bool PipeReserve::is_left() {
+  if (!limits_) limits_ = pipe_limits();
+  // With few descriptors (`ulimit -n`) none are taken from the other threads.
+  if (limits_->user_pages == 0 || limits_->descriptors < kEnoughDescriptors) return true;
+  // No call tells how many pages are left: takes them for a moment.
+  const std::size_t piece = std::min(limits_->pipe_bytes, kPipeBytesMax);
+  // One end of each keeps its pages.
+  std::vector<OwnedFd> taken(reserve_pieces(limits_->user_pages, limits_->page_bytes, piece));
+  for (OwnedFd& one_end : taken) {
+    std::array<int, 2> fds{};
+    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return false;
+    one_end = OwnedFd(fds[1]);
+    ::close(fds[0]);
+    if (!set_size(fds[1], piece)) return false;
+  }
+  return true;
+}
+
+}  // namespace muster

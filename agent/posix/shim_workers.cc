@@ -1,0 +1,151 @@
+#include "agent/posix/shim_workers.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <iterator>
+#include <utility>
+
+#include "agent/posix/process_scan.h"
+#include "agent/posix/shim_reports.h"
+#include "agent/posix/start_worker.h"
+
+namespace muster {
+
+void ShimWorkers::start(const ShimRequest& request, std::vector<OwnedFd> fds) {
+  records_.record_request(request.worker, {request.number, request.attempt});
+  BegunWorker begun = begin_worker(request, std::move(fds), context_.setup, context_.cgroup.open());
+  BegunSpawn& child = begun.spawn;
+  if (child.error != 0)
+    return context_.outbox.add(start_failed(request.worker, {child.error, child.step}));
+  starting_[child.status.get()] = child.pid;
+  sessions_.insert(child.pid);
+  context_.watch(child.status.get());
+  workers_[child.pid] = ShimWorker{.number = request.worker,
+                                   .pidfd = std::move(child.pidfd),
+                                   .status = std::move(child.status),
+                                   .memory = std::move(child.memory),
+                                   .readers = std::move(begun.readers)};
+}
+
+void ShimWorkers::finish_starts() {
+  for (auto& [pid, worker] : workers_)
+    if (worker.status.is_open()) finish_start(pid, worker);
+}
+
+bool ShimWorkers::on_status(int fd) {
+  const auto start = starting_.find(fd);
+  if (start == starting_.end()) return false;
+  const auto worker = workers_.find(start->second);
+  if (worker != workers_.end()) finish_start(worker->first, worker->second);
+  return true;
+}
+
+/// Reports a worker's start, or its failure, as soon as the child has said which it is.
+void ShimWorkers::finish_start(pid_t pid, ShimWorker& worker) {
+  const std::optional<SpawnResult> result = spawn_result(worker.status.get());
+  if (!result) return;
+  starting_.erase(worker.status.get());
+  context_.unwatch(worker.status.get());
+  worker.status.reset();
+  worker.has_failed = result->error != 0;
+  if (worker.has_failed) return context_.outbox.add(start_failed(worker.number, *result));
+  worker.memory.reset();
+  if (job_is_stopped_) ::kill(-pid, SIGSTOP);  // A restart may begin while the job is stopped.
+  const ShimReport report = started(worker.number, pid);
+  records_.record_start(report);
+  context_.watch(worker.pidfd.get());
+  context_.outbox.add(report);
+  if (worker.signal_after_start != 0)
+    signal_worker(pid, worker, worker.signal_after_start, To::Group);
+}
+
+void ShimWorkers::signal(int number, std::optional<int> only) {
+  for (auto& [pid, worker] : workers_)
+    if (!only || worker.number == *only) signal_worker(pid, worker, number, To::Group);
+}
+
+void ShimWorkers::kill_processes() {
+  for (auto& [pid, worker] : workers_)
+    signal_worker(pid, worker, SIGKILL, To::Process);
+}
+
+void ShimWorkers::signal_worker(pid_t pid, ShimWorker& worker, int number, To to) {
+  if (worker.status.is_open()) {  // The child does not run its program yet: the signal waits.
+    worker.signal_after_start = number;
+    if (number == SIGKILL) ::kill(pid, SIGKILL);
+    return;
+  }
+  if (worker.has_failed) return;
+  const ShimReport report = worker_signalled(worker.number, pid, number, can_outlive(pid, number));
+  // After can_outlive(), which reads /proc of the living process.
+  ::kill(to == To::Group ? -pid : pid, number);
+  records_.record_signal(report);
+  context_.outbox.add(report);
+}
+
+void ShimWorkers::signal_process(int number_of_worker, int signal) {
+  for (const auto& [pid, worker] : workers_)
+    if (worker.number == number_of_worker && !worker.status.is_open())
+      ::kill(pid, signal);  // Not reaped yet: the pid is still its own.
+}
+
+int ShimWorkers::forward(int number) {
+  int reached = 0;
+  for (const auto& [pid, worker] : workers_) {
+    if (worker.status.is_open() || worker.has_failed) continue;
+    if (can_outlive(pid, number)) {
+      ::kill(pid, number);  // Not reaped yet: the pid is still its own.
+      ++reached;
+      continue;
+    }
+    // A shell, for example, that has started the training: the signal would end it alone.
+    bool has_reached = false;
+    for (const Process& process : descendants(pid, {}))
+      if (process.session == pid && can_outlive(process.pid, number))
+        has_reached = muster::signal_process(process, number) || has_reached;
+    if (has_reached) ++reached;
+  }
+  return reached;
+}
+
+void ShimWorkers::signal_groups_unreported(int number) {
+  // A child that does not run its program yet may not lead a group yet.
+  for (const auto& [pid, worker] : workers_)
+    ::kill(worker.status.is_open() ? pid : -pid, number);
+}
+
+void ShimWorkers::stop_or_continue(bool stops) {
+  job_is_stopped_ = stops;
+  signal_groups_unreported(stops ? SIGSTOP : SIGCONT);
+}
+
+bool ShimWorkers::on_end(const siginfo_t& info, std::vector<OutputReader>& readers) {
+  const auto found = workers_.find(info.si_pid);
+  if (found == workers_.end()) return false;
+  ShimWorker& worker = found->second;
+  if (worker.status.is_open()) finish_start(info.si_pid, worker);
+  if (!worker.has_failed) {  // Else StartFailed is reported.
+    const ShimReport report = exited(worker.number, info);
+    context_.outbox.add(report);
+    records_.record_end(report);
+  }
+  readers = std::move(worker.readers);
+  // The status may still be open: another process can hold its other end.
+  starting_.erase(worker.status.get());
+  if (worker.status.is_open()) context_.unwatch(worker.status.get());
+  context_.unwatch(worker.pidfd.get());
+  workers_.erase(found);
+  return true;
+}
+
+std::vector<OutputReader> ShimWorkers::take_readers() {
+  std::vector<OutputReader> all;
+  for (auto& [pid, worker] : workers_) {
+    std::vector<OutputReader> readers = std::exchange(worker.readers, {});
+    std::move(readers.begin(), readers.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace muster

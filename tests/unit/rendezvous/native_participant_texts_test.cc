@@ -1,0 +1,141 @@
+// What a node says about its host: the cause that is known, and no other.
+
+#include <string>
+#include <variant>
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/rendezvous/native_participant_fixture.h"
+
+namespace muster::testing {
+namespace {
+
+using Catch::Contains;
+using Failed = Participant::ConnectFailed;
+
+/// Whatever a node tells people, also as the reason of a restart or of its end.
+std::string told(const Participant::Actions& actions) {
+  std::string text;
+  for (const auto& action : actions) {
+    if (const auto* print = std::get_if<Participant::Print>(&action)) text += print->text + "\n";
+    if (const auto* restart = std::get_if<Participant::RestartWorkers>(&action))
+      text += restart->why + "\n";
+    if (const auto* end = std::get_if<Participant::EndJob>(&action)) text += end->why + "\n";
+  }
+  return text;
+}
+
+struct Texts : ParticipantTest {
+  explicit Texts(std::optional<Duration> host_absent = {}) : ParticipantTest(host_absent) {}
+
+  /// For so long each try to connect fails in this way. Returns what the node tells.
+  std::string fail(Duration time, const Failed& failed) {
+    std::string text = told(feed(failed));  // The first try is made at once.
+    for (const Instant end = now + time; now < end; now += 100ms) {
+      const auto actions = feed(Participant::TimeHasPassed{});
+      text += told(actions);
+      if (has<Participant::Connect>(actions)) text += told(feed(failed));
+    }
+    return text;
+  }
+  void lose_host() {
+    run_round();
+    feed(Participant::ConnectionBroke{"reset"});
+  }
+
+  const Failed refusal{Failed::Why::NoAnswer, "the token is another one", Failed::Found::Refusal};
+  const Failed no_name{Failed::Why::NoAnswer, "no name server has answered", Failed::Found::NoWay};
+  const Failed silence{Failed::Why::NoAnswer, "it did not answer in time", Failed::Found::Nobody};
+};
+
+TEST_CASE_METHOD(Texts, "participant: a host that refuses this node is not called silent or away",
+                 "[unit][rendezvous]") {
+  lose_host();
+  SECTION("while the other nodes are reached") {
+    std::string text;
+    for (int part = 0; part < 12; ++part) {
+      text += told(feed(Participant::PeerReached{40, 1}));
+      text += fail(1s, refusal);
+    }
+    CHECK_THAT(text, Contains("host:29400 does not take this node back, and the nodes of this "
+                              "round reach each other: training goes on (the latest attempt: the "
+                              "token is another one)"));
+    CHECK_THAT(text, !Contains("does not answer"));
+  }
+  SECTION("while the other nodes are not reached") {
+    const std::string text = fail(8s, refusal);
+    CHECK_THAT(text, Contains("does not take this node back (the latest attempt: the token is "
+                              "another one), not all the other nodes of its round have answered"));
+    CHECK_THAT(text, !Contains("neither the rendezvous"));
+  }
+  SECTION("when the workers fail") {
+    fail(2s, refusal);
+    const std::string text = told(feed(Participant::WorkersHaveFailed{"rank 0 exited with 7"}));
+    CHECK_THAT(text, Contains("does not take this node back: this node reports that") &&
+                         Contains("(the latest attempt: the token is another one)"));
+    CHECK_THAT(text, !Contains("is away"));
+  }
+  SECTION("when the workers finish") {
+    fail(2s, refusal);
+    const std::string text = told(feed(Participant::PartFinished{true, {}}));
+    CHECK_THAT(text, Contains("does not take this node back: waiting for it for") &&
+                         Contains("the token is another one") && !Contains("is away"));
+  }
+  SECTION("when this node gives up its part") {
+    fail(2s, refusal);
+    const std::string text = told(feed(Participant::PartFinished{false, "rank 0 exited with 7"}));
+    CHECK_THAT(text, Contains("does not take this node back (the latest attempt: the token is"));
+  }
+}
+
+struct LimitedTexts : Texts {
+  LimitedTexts() : Texts(20s) {}
+};
+
+TEST_CASE_METHOD(LimitedTexts, "participant: at the end a refusal is called one, too",
+                 "[unit][rendezvous]") {
+  lose_host();
+  for (int part = 0; part < 18; ++part) {
+    feed(Participant::PeerReached{40, 1});
+    fail(1s, refusal);
+  }
+  CHECK_THAT(fail(4s, refusal),
+             Contains("was lost (reset) and does not take this node back: the token is another"));
+}
+
+TEST_CASE_METHOD(Texts, "participant: a host that was not asked is not called silent or away",
+                 "[unit][rendezvous]") {
+  lose_host();
+  CHECK_THAT(fail(8s, no_name),
+             Contains("this node is cut off: the rendezvous at host:29400 cannot "
+                      "be reached from here (the latest attempt: no name "
+                      "server has answered), not all the other nodes"));
+}
+
+TEST_CASE_METHOD(Texts, "participant: a silent host is called silent, whatever was before",
+                 "[unit][rendezvous]") {
+  lose_host();
+  fail(2s, refusal);
+  CHECK_THAT(fail(8s, silence), Contains("this node is cut off: neither the rendezvous at host:"));
+}
+
+TEST_CASE_METHOD(Texts, "participant: a node is told why it is no member any more",
+                 "[unit][rendezvous]") {
+  run_round();
+  SECTION("for a reason that the host knows") {
+    CHECK(told(hear(NotAMember{{}, "its store was not ready"})) == "its store was not ready\n");
+  }
+  SECTION("for its silence") {
+    CHECK_THAT(told(hear(NotAMember{})), Contains("this node was not heard in time"));
+  }
+  SECTION("when its workers have finished") {
+    feed(Participant::ConnectionBroke{"reset"});
+    feed(Participant::PartFinished{true, {}});
+    connect();
+    CHECK_THAT(told(hear(NotAMember{{}, "its round has ended"})),
+               Contains("had gone on without it (its round has ended)"));
+  }
+}
+
+}  // namespace
+}  // namespace muster::testing
