@@ -21,41 +21,6 @@
 set -euo pipefail
 {  # bash reads all of it before it begins: the file may be edited while it runs for hours.
 
-text="pickle/utf8.cc rendezvous/wire/printable_text.cc"
-wire="$text rendezvous/wire/native_json.cc"
-pickle="pickle/reader.cc pickle/writer.cc pickle/utf8.cc"
-declare -A sources=(
-  [native_message]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
-    rendezvous/wire/token_proof.cc"
-  [http]="rendezvous/http/http_access.cc rendezvous/http/http_route.cc rendezvous/wire/http_key.cc
-    rendezvous/wire/percent.cc musterctl/http_text.cc"
-  [worker_channel]="agent/core/worker_lines.cc worker_sdk/src/notice_lines.cc"
-  [config_json]="$wire rendezvous/wire/config_json.cc"
-  [etcd_answers]="$wire rendezvous/wire/base64.cc rendezvous/wire/etcd_json.cc rendezvous/wire/host_record.cc
-    rendezvous/wire/percent.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
-    rendezvous/wire/run_record_codec.cc rendezvous/core/run_history.cc rendezvous/etcd/etcd_records.cc"
-  [addresses]="rendezvous/etcd/etcd_address.cc rendezvous/wire/base64.cc rendezvous/wire/percent.cc
-    rendezvous/wire/run_tokens.cc"
-  [worker_files]="agent/core/error_file.cc agent/core/rank_messages.cc agent/core/ranks.cc agent/core/strict_json.cc
-    agent/core/timer_table.cc rendezvous/core/round_ranks.cc"
-  [run_record]="$wire rendezvous/wire/base64.cc rendezvous/wire/native_codec.cc rendezvous/wire/native_report.cc
-    rendezvous/wire/run_record_codec.cc rendezvous/core/run_history.cc"
-  [state_codec]="$pickle rendezvous/wire/base64.cc rendezvous/wire/python_time.cc rendezvous/wire/state_decoder.cc
-    rendezvous/wire/state_encoder.cc rendezvous/wire/state_rules.cc rendezvous/core/rendezvous_state.cc"
-  [store_codec]="rendezvous/core/shared_bytes.cc rendezvous/core/store_table.cc rendezvous/core/store_waits.cc
-    rendezvous/wire/c10d_codec.cc rendezvous/wire/reply_queue.cc"
-  [tensor_pickle]="pickle/reader.cc pickle/utf8.cc worker_sdk/src/pickle_rules.cc"
-  [store_replies]="rendezvous/wire/reply_reader.cc"
-  [peer]="$text musterctl/doctor.cc musterctl/peer_checks.cc musterctl/peer_json.cc musterctl/peer_wire.cc
-    musterctl/run_text.cc"
-  [ctl_answers]="$text rendezvous/wire/base64.cc musterctl/http_text.cc musterctl/rank_output.cc musterctl/run_text.cc"
-  [system_texts]="$text agent/core/logs_specs.cc agent/core/oom_evidence.cc agent/core/stat_text.cc
-    musterctl/gpu_errors.cc musterctl/process_texts.cc musterctl/run_text.cc rendezvous/core/proc_cgroup.cc
-    rendezvous/core/tls_allow.cc rendezvous/net/c10d_allow.cc"
-)
-order=(native_message http worker_channel worker_files config_json etcd_answers addresses run_record state_codec store_codec
-  tensor_pickle store_replies peer ctl_answers system_texts)
-
 usage() {
   sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" >&2
   exit 2
@@ -81,9 +46,13 @@ case ${1:-} in
 esac
 [[ $turn =~ ^[0-9]+$ && $hours =~ ^[0-9]+(\.[0-9]+)?$ && $jobs =~ ^[1-9][0-9]*$ ]] || usage
 targets=("$@")
-((${#targets[@]})) || targets=("${order[@]}")
+cd "$root"
+all_targets=(tests/fuzz/*_fuzz.cc)
+all_targets=("${all_targets[@]#tests/fuzz/}")
+all_targets=("${all_targets[@]%_fuzz.cc}")
+((${#targets[@]})) || targets=("${all_targets[@]}")
 for target in "${targets[@]}"; do
-  [[ -n ${sources[$target]:-} ]] || { echo "turns.sh: no target $target; there are: ${order[*]}" >&2; exit 2; }
+  [[ -f tests/fuzz/${target}_fuzz.cc ]] || { echo "turns.sh: no target $target; there are: ${all_targets[*]}" >&2; exit 2; }
 done
 
 clang=
@@ -96,7 +65,14 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
   echo "SKIPPED: no clang with libFuzzer (apt-get install clang-19 libclang-rt-19-dev)"
   exit 77
 fi
-cd "$root"
+# What the targets decode with. A target links what it uses of it.
+decoders=(pickle/*.cc rendezvous/wire/*.cc
+  agent/core/{error_file,logs_specs,oom_evidence,rank_messages,ranks,stat_text,strict_json,timer_table,worker_lines}.cc
+  musterctl/{doctor,gpu_errors,http_text,peer_checks,peer_json,peer_wire,process_texts,rank_output,run_text}.cc
+  rendezvous/core/{proc_cgroup,rendezvous_state,round_ranks,run_history,shared_bytes,store_table,store_waits,tls_allow}.cc
+  rendezvous/etcd/{etcd_address,etcd_records}.cc rendezvous/http/{http_access,http_route}.cc rendezvous/net/c10d_allow.cc
+  worker_sdk/src/{notice_lines,pickle_rules}.cc)
+
 [[ -x /usr/bin/llvm-symbolizer-19 ]] && export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19
 if [[ -n $idle ]]; then
   renice -n 19 $$ >/dev/null
@@ -116,28 +92,26 @@ compile() {
   "${cached[@]}" "${compiler[@]}" -I. -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' -c "$1" -o "$object"
 }
 
-# Each source once for all targets.
-declare -A started=()
 compilers=0
-for target in "${targets[@]}"; do
-  for source in "tests/fuzz/${target}_fuzz.cc" ${sources[$target]}; do
-    [[ -n ${started[$source]:-} ]] && continue
-    started[$source]=yes
-    compile "$source" &
-    if ((++compilers >= $(nproc))); then
-      wait -n
-      compilers=$((compilers - 1))
-    fi
-  done
+for source in "${decoders[@]}" "${targets[@]/%/_fuzz.cc}"; do
+  [[ $source == */* ]] || source=tests/fuzz/$source
+  compile "$source" &
+  if ((++compilers >= $(nproc))); then
+    wait -n
+    compilers=$((compilers - 1))
+  fi
 done
 for ((; compilers > 0; --compilers)); do wait -n; done
+objects=()
+for source in "${decoders[@]}"; do
+  object_of "$source"
+  objects+=("$object")
+done
+rm -f "$build/decoders.a"
+ar rcs "$build/decoders.a" "${objects[@]}"
 for target in "${targets[@]}"; do
-  objects=()
-  for source in "tests/fuzz/${target}_fuzz.cc" ${sources[$target]}; do
-    object_of "$source"
-    objects+=("$object")
-  done
-  "${compiler[@]}" "${objects[@]}" -o "$build/${target}_fuzz"
+  object_of "tests/fuzz/${target}_fuzz.cc"
+  "${compiler[@]}" "$object" "$build/decoders.a" -o "$build/${target}_fuzz"
 done
 
 # run_target TARGET OPTION...: over its corpora, in the background; its process is $fuzzer.

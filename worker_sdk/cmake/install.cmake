@@ -22,6 +22,8 @@ if(TARGET muster_worker)
   get_target_property(torch_pc_folders muster::torch INTERFACE_INCLUDE_DIRECTORIES)
   list(REMOVE_DUPLICATES torch_pc_folders)
   list(REMOVE_ITEM torch_pc_folders /usr/include)
+  # torch may lie elsewhere where the SDK is used: pkg-config --define-variable=torch=FOLDER.
+  string(REPLACE "${torch_prefix}/" "\${torch}/" torch_pc_folders "${torch_pc_folders}")
   list(TRANSFORM torch_pc_folders PREPEND "-isystem ")
   get_target_property(torch_pc_macros muster::torch INTERFACE_COMPILE_DEFINITIONS)
   list(TRANSFORM torch_pc_macros PREPEND "-D")
