@@ -4,6 +4,8 @@
     make_corpus.py store_codec FOLDER      what each client of a recording sent on one connection
     make_corpus.py state_codec FOLDER      the pickles in conformance/rendezvous, decoded
     make_corpus.py tensor_pickle FOLDER    pickles of tensors; needs torch
+
+tests/fuzz/turns.sh --add TARGET FOLDER/* puts them into the target's corpus.
 """
 import base64
 import binascii

@@ -8,16 +8,19 @@
 #                                               least CPU time so far goes next
 #   tests/fuzz/turns.sh --merge [TARGET...]     puts what was found into the committed corpora, as far as it
 #                                               reaches code that nothing else there reaches
+#   tests/fuzz/turns.sh --list TARGET|ARCHIVE   one line for each input of a corpus: its name, size, digest and first bytes
+#   tests/fuzz/turns.sh --add TARGET FILE...    puts these files into the corpus, under their own names
 #
 # --idle: at the lowest priority, so that others on the machine hardly notice.
 #
-# Needs clang with libFuzzer (Debian: clang-19 and libclang-rt-19-dev); without it, says so and exits with 77. Corpora are
-# tests/fuzz/corpora/TARGET, dictionaries tests/fuzz/dictionaries/TARGET. What was found to reach more stays in
-# build/fuzz/found/TARGET for the next time. build/fuzz/hours has the CPU seconds of each target, added up over all calls
-# with --hours. MUSTER_FUZZ_BUILD names another folder than build/fuzz.
+# Fuzzing and --merge need clang with libFuzzer (Debian: clang-19 and libclang-rt-19-dev); without it, the script says so
+# and exits with 77. The corpus of a target is the archive tests/fuzz/corpora/TARGET.tar, which each turn unpacks into
+# build/fuzz/corpora/TARGET. Equal inputs give an equal archive. Dictionaries are tests/fuzz/dictionaries/TARGET. What was
+# found to reach more stays in build/fuzz/found/TARGET for the next time. build/fuzz/hours has the CPU seconds of each
+# target, added up over all calls with --hours. MUSTER_FUZZ_BUILD names another folder than build/fuzz.
 #
-# A finding ends the turns of its target, and the exit code is 1: its input is build/fuzz/TARGET-crash-*, and belongs into
-# the corpus under a name of its own once it is fixed. --merge removes no file whose name is not a hash.
+# A finding ends the turns of its target, and the exit code is 1: its input is build/fuzz/TARGET-crash-*. Once it is fixed,
+# the input gets a name of its own and is put into the corpus with --add. --merge removes no input whose name is not a hash.
 set -euo pipefail
 {  # bash reads all of it before it begins: the file may be edited while it runs for hours.
 
@@ -42,9 +45,49 @@ case ${1:-} in
     done
     ;;
   --merge) mode=merge; shift ;;
+  --list) mode=list; shift; (($# == 1)) || usage ;;
+  --add) mode=add; shift; (($# >= 2)) || usage ;;
   *) turn=${1:-}; shift || usage ;;
 esac
 [[ $turn =~ ^[0-9]+$ && $hours =~ ^[0-9]+(\.[0-9]+)?$ && $jobs =~ ^[1-9][0-9]*$ ]] || usage
+# unpack ARCHIVE FOLDER: the folder then has the inputs of the archive, and no others.
+unpack() {
+  rm -rf "$2"
+  mkdir -p "$2"
+  if [[ -f $1 ]]; then tar -xf "$1" -C "$2"; fi
+}
+
+# pack FOLDER ARCHIVE: sorted, without times, owners or modes of this machine.
+pack() {
+  tar -c --format=ustar --blocking-factor=1 --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=0644 \
+    -f "$2.new" -C "$1" --verbatim-files-from --files-from=<(cd "$1" && find . -type f -printf '%P\n' | LC_ALL=C sort)
+  mv "$2.new" "$2"
+}
+
+# list_inputs ARCHIVE
+list_inputs() {
+  local inputs input
+  inputs=$(mktemp -d)
+  # shellcheck disable=SC2064  # The folder of now.
+  trap "rm -rf '$inputs'" EXIT
+  unpack "$1" "$inputs"
+  for input in "$inputs"/*; do
+    printf '%-44s %6d  %.16s  %s\n' "${input##*/}" "$(stat -c %s "$input")" "$(sha256sum <"$input")" \
+      "$(head -c 60 "$input" | LC_ALL=C tr -c '[:print:]' .)"
+  done
+}
+
+# For --list by git diff, which names a copy of the archive (docs/testing.md).
+if [[ $mode == list && -f $1 ]]; then
+  list_inputs "$1"
+  exit 0
+fi
+files=()
+if [[ $mode == add ]]; then
+  mapfile -t files < <(realpath -e "${@:2}")
+  ((${#files[@]} == $# - 1)) || exit 2
+  set -- "$1"
+fi
 targets=("$@")
 cd "$root"
 all_targets=(tests/fuzz/*_fuzz.cc)
@@ -54,6 +97,21 @@ all_targets=("${all_targets[@]%_fuzz.cc}")
 for target in "${targets[@]}"; do
   [[ -f tests/fuzz/${target}_fuzz.cc ]] || { echo "turns.sh: no target $target; there are: ${all_targets[*]}" >&2; exit 2; }
 done
+
+# archive_of TARGET, corpus_of TARGET: the committed archive, and the folder that it is unpacked into.
+archive_of() { echo "tests/fuzz/corpora/$1.tar"; }
+corpus_of() { echo "$build/corpora/$1"; }
+
+if [[ $mode == list ]]; then
+  list_inputs "$(archive_of "$target")"
+  exit 0
+fi
+if [[ $mode == add ]]; then
+  unpack "$(archive_of "$target")" "$(corpus_of "$target")"
+  cp -t "$(corpus_of "$target")" "${files[@]}"
+  pack "$(corpus_of "$target")" "$(archive_of "$target")"
+  exit 0
+fi
 
 clang=
 for name in clang++ clang++-19 clang++-16 clang++-14; do
@@ -119,7 +177,8 @@ run_target() {
   local target=$1 folders=("$build/found/$1") words=()
   shift
   mkdir -p "${folders[0]}"
-  [[ -d tests/fuzz/corpora/$target ]] && folders+=("tests/fuzz/corpora/$target")
+  folders+=("$(corpus_of "$target")")
+  unpack "$(archive_of "$target")" "${folders[1]}"
   [[ -f tests/fuzz/dictionaries/$target ]] && words=("-dict=tests/fuzz/dictionaries/$target")
   # By the clock on the wall, which goes on while others have the processor.
   local patience=10
@@ -208,10 +267,11 @@ fi
 
 if [[ $mode == merge ]]; then
   for target in "${targets[@]}"; do
-    corpus=tests/fuzz/corpora/$target
+    corpus=$(corpus_of "$target")
     new=$build/merged/$target
     rm -rf "$new"
-    mkdir -p "$new" "$corpus" "$build/found/$target"
+    mkdir -p "$new" "$build/found/$target"
+    unpack "$(archive_of "$target")" "$corpus"
     before=$(find "$corpus" -type f | wc -l)
     # What has a name of its own stays: it is a seed that somebody made, or was a finding.
     find "$corpus" -type f ! -regex '.*/[0-9a-f]\{40\}' -exec cp -t "$new" {} +
@@ -221,7 +281,8 @@ if [[ $mode == merge ]]; then
       { cat "$build/$target.merge.log"; exit 1; }
     find "$corpus" -type f -regex '.*/[0-9a-f]\{40\}' -delete
     cp "$new"/* "$corpus" 2>/dev/null || true
-    echo "$target: $(find "$corpus" -type f | wc -l) files ($before before), $(du -sb "$corpus" | cut -f1) bytes"
+    pack "$corpus" "$(archive_of "$target")"
+    echo "$target: $(find "$corpus" -type f | wc -l) inputs ($before before), $(du -sb "$corpus" | cut -f1) bytes"
   done
   exit 0
 fi
