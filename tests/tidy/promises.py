@@ -19,7 +19,7 @@ PART = re.compile(r'unit ("[^"]+"(?:, "[^"]+")*)|`([^`]+)`|(\b[A-Z][A-Za-z0-9]*\
 
 class Tests:
     def __init__(self, folder):
-        self.cmake = "\n".join(path.read_text() for path in [folder / "CMakeLists.txt", *folder.glob("*.cmake")])
+        self.cmake = "\n".join(path.read_text() for path in folder.rglob("CMakeLists.txt"))
         self.scripts = {path.stem.removesuffix("_test"): path.read_text() for path in folder.rglob("*_test.py")}
         self.units = {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)) for path in folder.rglob("*.cc")
                       for literals in CASE.findall(path.read_text())}

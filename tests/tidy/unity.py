@@ -53,7 +53,8 @@ def declared(path):
 def check(root):
     """The collisions, as lines for people."""
     found = []
-    for cmake in sorted([*root.glob("*/CMakeLists.txt"), *root.glob("*/*/*.cmake"), *root.glob("*/*.cmake")]):
+    lists = ("*/CMakeLists.txt", "tests/*/**/CMakeLists.txt", "*/*/*.cmake", "*/*.cmake")
+    for cmake in sorted(path for pattern in lists for path in root.glob(pattern)):
         for target, sources in targets_of(cmake).items():
             first = {}
             for path in sources:
