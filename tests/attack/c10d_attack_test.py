@@ -10,7 +10,7 @@ import threading
 import time
 
 from hostile import (ADD, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, MULTI_GET, MULTI_SET, NO_STATE, SET, STATE_KEY,
-                     WAIT, Client, Memory, Musterd, hello, keys_request, main, request, text, u64)
+                     WAIT, Client, Memory, Victim, hello, keys_request, main, request, text, u64)
 from token_peers import Node, TokenTest
 from support import PATIENCE_S, wait_for
 
@@ -74,7 +74,7 @@ class C10dDoor(TokenTest):
         slow.send(request(SET, "big", value) + b"\x0dPING")
         self.assertEqual(slow.receive(4), b"PING")
         slow.send(request(GET, "big"))
-        memory = Memory(self.musterd.process.pid)
+        memory = Memory(self.musterd.pid)
         self.addCleanup(memory.stop)
         pings = b"\x0dPING" * 200_000
         for _ in range(20):
@@ -155,14 +155,14 @@ class C10dDoor(TokenTest):
         self.shut_out("127.0.0.1", request(GET, "k"))
 
     def test_without_a_token_everybody_may_come_and_a_line_says_so(self):
-        self.musterd = Musterd(self.dir)
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir)
+        self.addCleanup(self.musterd.end)
         self.let_in(self.STRANGER)
         self.assertIn("access token=no tls=no c10d_allow=any advice=", self.check_log())
 
     def test_one_address_cannot_use_up_a_small_number_of_runs(self):
-        self.musterd = Musterd(self.dir, "--max-runs=6")
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir, "--max-runs=6")
+        self.addCleanup(self.musterd.end)
         def begins(number, address):
             client = self.node(address)
             client.send(request(COMPARE_SET, STATE_KEY + b"run-%d" % number, b"", NO_STATE))
@@ -174,8 +174,8 @@ class C10dDoor(TokenTest):
         self.assertEqual(begins(6, self.MEMBER).receive_text(), NO_STATE)
 
     def test_a_store_alone_refuses_before_it_reads(self):
-        self.musterd = Musterd(self.dir, "--only-store", "--c10d-allow=127.0.0.8")
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir, "--only-store", "--c10d-allow=127.0.0.8")
+        self.addCleanup(self.musterd.end)
         self.let_in("127.0.0.8")
         client = self.node(self.STRANGER, first=b"")
         self.assertTrue(client.is_closed())
@@ -242,8 +242,8 @@ class RunsApart(TokenTest):
 
     def test_the_key_of_a_state_is_listed_as_soon_as_it_is_written(self):
         for token in (["--rdzv-token-file", str(self.file), "--c10d-allow=members,loopback"], []):
-            musterd = Musterd(self.dir, *token)
-            self.addCleanup(musterd.stop)
+            musterd = Victim(self.dir, *token)
+            self.addCleanup(musterd.end)
             for name in (b"x", b"y"):
                 # In one packet: the keys are listed before any other event.
                 client = Node(musterd.port, HELLO + request(COMPARE_SET, STATE_KEY + name, b"", NO_STATE) + bytes([LIST_KEYS]))
@@ -289,8 +289,8 @@ class RunsApart(TokenTest):
         self.check_log()
 
     def test_without_a_token_it_is_as_under_torch(self):
-        self.musterd = Musterd(self.dir)
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir)
+        self.addCleanup(self.musterd.end)
         client = self.node()
         for state in (self.STATE_A, self.STATE_B):
             client.send(request(COMPARE_SET, state, b"", NO_STATE))

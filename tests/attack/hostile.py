@@ -6,18 +6,17 @@ import pathlib
 import random
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import support
+from musterd import Musterd
 from support import one_second, without_processor_s
 
 # The seed of all random numbers of the attacks. Each failure names it.
 SEED = int(os.environ.get("MUSTER_ATTACK_SEED", "1"))
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 (VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, GETNUMKEYS, DELETE_KEY, APPEND, MULTI_GET, MULTI_SET, CANCEL_WAIT,
  PING, QUEUE_PUSH, QUEUE_POP, QUEUE_LEN, LIST_KEYS, BARRIER) = range(19)
 HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE)
@@ -283,27 +282,12 @@ SLOWNESS = float(os.environ.get("MUSTER_SLOWNESS", "1"))
 KEEP_LITTLE = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64"}
 
 
-class Musterd:
-    """A running musterd; its log goes to a file."""
+class Victim(Musterd):
+    """A musterd under attack."""
 
     def __init__(self, folder, *options):
-        self.log_path = pathlib.Path(folder) / "musterd.log"
-        self.log_file = open(self.log_path, "wb")
-        self.process = subprocess.Popen([MUSTERD, "--bind", "127.0.0.1", "--port", "0", *options],
-                                        stdout=subprocess.PIPE, stderr=self.log_file,
-                                        env=os.environ | KEEP_LITTLE)
-        line = self.process.stdout.readline().decode()
-        assert line.startswith("musterd: listening on "), line
-        self.port = int(line.rsplit(":", 1)[1])
-
-    def log(self):
-        return self.log_path.read_bytes()
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.log_file.close()
+        super().__init__(*options, log=pathlib.Path(folder) / "musterd.log", env=os.environ | KEEP_LITTLE)
+        self.says("listening on")
 
 
 def patience_s():

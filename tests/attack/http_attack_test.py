@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import http.client
 import pathlib
-import re
 import socket
 import sys
 
@@ -31,8 +30,7 @@ class Connections(TokenTest):
 
     def start_http(self, *options):
         self.start("--http=127.0.0.1:0", *options)
-        line = self.musterd.process.stdout.readline().decode()
-        self.http_port = int(re.search(r"HTTP at https?://127\.0\.0\.1:(\d+)/", line)[1])
+        self.http_port = self.musterd.says("HTTP at").http_port
 
     def line(self, address):
         line = socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_S, (address, 0))

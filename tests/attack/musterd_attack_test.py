@@ -17,7 +17,7 @@ import unittest
 import attacks
 import pickles
 from hostile import (CHECK, COMPARE_SET, DELETE_KEY, GET, HELLO, LIST_KEYS, NO_STATE, SET, STATE_KEY, WAIT, Attacker, Client,
-                     Memory, Musterd, Wait, Witness, hello, join, keys_request, main, native, patience_s, request, text,
+                     Memory, Victim, Wait, Witness, hello, join, keys_request, main, native, patience_s, request, text,
                      u64)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -36,15 +36,15 @@ class AttackTest(unittest.TestCase):
     def start(self, *options):
         folder = tempfile.TemporaryDirectory(prefix="muster-attack-")
         self.addCleanup(folder.cleanup)
-        self.musterd = Musterd(folder.name, *options)
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(folder.name, *options)
+        self.addCleanup(self.musterd.end)
         return self.musterd
 
     def play(self, attack, constant_bytes=CONSTANT_BYTES, native_run="witness"):
         """Runs the attack while other clients connect and leave."""
         musterd = self.musterd
-        witness = Witness(musterd.port, [musterd.process.pid], native_run)
-        memory = Memory(musterd.process.pid)
+        witness = Witness(musterd.port, [musterd.pid], native_run)
+        memory = Memory(musterd.pid)
         attacker = Attacker(musterd.port)
         try:
             attack(attacker)
@@ -63,13 +63,14 @@ class AttackTest(unittest.TestCase):
         self.check_log()
 
     def check_alive(self):
-        self.assertIsNone(self.musterd.process.poll(), self.musterd.log()[-2000:])
+        self.assertIsNone(self.musterd.poll(), self.musterd.log_bytes()[-2000:])
         fresh = Client(self.musterd.port)
         self.assertTrue(fresh.ping())
         fresh.close()
 
     def check_log(self):
-        lines = self.musterd.log().split(b"\n")[:-1]
+        lines = [line for line in self.musterd.log_bytes().split(b"\n")[:-1]
+                 if not re.match(b"musterd: (listening on|HTTP at) ", line)]
         for line in lines:
             self.assertRegex(line, LINE)
             shown = line.decode()  # Whatever was sent, the log is UTF-8.
@@ -107,8 +108,8 @@ class Limits(AttackTest):
     def closed_unread_with(self, reason):
         """For a limit of unread replies: the client must not begin to read before the server has counted them."""
         end = time.monotonic() + PATIENCE_S
-        while reason not in self.musterd.log():
-            self.assertLess(time.monotonic(), end, self.musterd.log())
+        while reason not in self.musterd.log_bytes():
+            self.assertLess(time.monotonic(), end, self.musterd.log_bytes())
             time.sleep(0.01)
         self.check_alive()
 
@@ -158,7 +159,7 @@ class Limits(AttackTest):
 
     def closed_with_room(self, surplus, first, reason):
         self.assertEqual(surplus.socket.recv(1), b"")
-        self.assertIn(reason, self.musterd.log())
+        self.assertIn(reason, self.musterd.log_bytes())
         first.pop().close()
         end = time.monotonic() + 10
         while True:  # The server sees the end of one before another may come.
@@ -359,13 +360,13 @@ class SlowLoris(AttackTest):
         for client in clients:
             self.assertEqual(client.receive_end(), b"")
         self.assertLess(time.monotonic() - begin, 1 + 5 * patience_s())
-        self.assertIn(b"limit validate_seconds", self.musterd.log())
+        self.assertIn(b"limit validate_seconds", self.musterd.log_bytes())
         self.check_alive()
         self.check_log()
 
     def test_a_request_that_stops_is_closed_and_one_that_goes_on_costs_what_it_sends(self):
         self.start("--stalled-seconds=1")
-        memory = Memory(self.musterd.process.pid)
+        memory = Memory(self.musterd.pid)
         begun = bytes([SET]) + text("k") + u64(8 << 20)
         end = time.monotonic() + PATIENCE_S
         fed_late = True
@@ -379,7 +380,7 @@ class SlowLoris(AttackTest):
                 client.close()
         memory.stop()
         self.assertLess(memory.most, CONSTANT_BYTES)
-        self.assertIn(b"limit stalled_seconds", self.musterd.log())
+        self.assertIn(b"limit stalled_seconds", self.musterd.log_bytes())
         self.check_alive()
         self.check_log()
 
@@ -418,7 +419,7 @@ class SlowLoris(AttackTest):
 
         def all_closed(closed):
             nonlocal longest_s
-            wait = Wait(self.musterd.process.pid)
+            wait = Wait(self.musterd.pid)
             with socket.create_connection(("127.0.0.1", port), 30) as line:
                 line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 200 ", line.recv(100))
@@ -485,7 +486,7 @@ class Fairness(AttackTest):
                 node.send(native({"type": "keep_alive"}))
                 self.until(node, "alive")
         self.check_alive()
-        log = self.musterd.log()
+        log = self.musterd.log_bytes()
         self.assertNotRegex(log, rb"node_(lost|left|absent)[^\n]* run=quiet")
         self.assertNotRegex(log, rb"run=quiet[^\n]* node_lost")
 

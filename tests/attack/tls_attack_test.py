@@ -7,7 +7,6 @@ import _ssl
 import ctypes
 import os
 import pathlib
-import re
 import socket
 import ssl
 import struct
@@ -17,7 +16,7 @@ import threading
 import time
 import unittest
 
-from hostile import HELLO, SLOWNESS, Memory, Musterd, chance_of, hello, join, main, patience_s
+from hostile import HELLO, SLOWNESS, Memory, Victim, chance_of, hello, join, main, patience_s
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from support import PATIENCE_S, wait_for
@@ -91,11 +90,11 @@ class TlsAttack(unittest.TestCase):
         self.start()
 
     def start(self, validate_s=VALIDATE_S):
-        self.musterd = Musterd(self.dir, f"--tls-cert={self.dir}/server.pem", f"--tls-key={self.dir}/server.key",
+        self.musterd = Victim(self.dir, f"--tls-cert={self.dir}/server.pem", f"--tls-key={self.dir}/server.key",
                                f"--validate-seconds={validate_s}", "--lease-seconds=600")
-        self.addCleanup(self.musterd.stop)
+        self.addCleanup(self.musterd.end)
         self.node = self.member()
-        self.memory = Memory(self.musterd.process.pid)
+        self.memory = Memory(self.musterd.pid)
         self.addCleanup(self.memory.stop)
 
     def plain(self):
@@ -156,9 +155,9 @@ class TlsAttack(unittest.TestCase):
         other = self.secure()
         other.sendall(HELLO + hello("other") + join())
         self.assertIn(b'"welcome"', self.message(other))
-        self.assertIsNone(self.musterd.process.poll(), self.musterd.log()[-2000:])
+        self.assertIsNone(self.musterd.poll(), self.musterd.log_bytes()[-2000:])
         self.assertLess(self.memory.most, CONSTANT_BYTES + PER_CONNECTION_BYTES * len(self.lines))
-        log = self.musterd.log().decode()
+        log = self.musterd.log_bytes().decode()
         self.assertLess(log.count("\n"), lines, log)
         return log
 
@@ -252,17 +251,17 @@ class TlsAttack(unittest.TestCase):
 
     def test_a_flood_of_key_updates_costs_others_no_time(self):
         """Each record of 27 bytes asks musterd for new keys and an answer: far more work than the attacker has."""
-        self.musterd.stop()
+        self.musterd.end()
         self.start(validate_s=600)  # No flood is closed because it took long to prepare.
         floods = [KeyUpdates(self.plain(), self.context, 1_200) for _ in range(60)]
-        before_s = processor_s(self.musterd.process.pid)
+        before_s = processor_s(self.musterd.pid)
         for flood in floods:
             flood.send()
         others_s = self.member_is_let_in_beside_them()
         self.lines = [flood.line for flood in floods]
         self.all_are_closed()
         # All 72,000 updates cost a second of processor time.
-        self.assertLess(processor_s(self.musterd.process.pid) - before_s, 0.3 * SLOWNESS)
+        self.assertLess(processor_s(self.musterd.pid) - before_s, 0.3 * SLOWNESS)
         self.assertLess(others_s, patience_s())
         self.assertRegex(self.nobody_has_noticed(), r'tls_failed peer=127\.0\.0\.1 reason="it sends key updates')
 
@@ -271,7 +270,7 @@ class TlsAttack(unittest.TestCase):
             line = self.plain()
             line.sendall(self.first[:1 + i % len(self.first)])
             line.close()
-        wait_for(lambda: len(os.listdir(f"/proc/{self.musterd.process.pid}/fd")) < 60,
+        wait_for(lambda: len(os.listdir(f"/proc/{self.musterd.pid}/fd")) < 60,
                  "musterd to close what the flood has left")
         self.nobody_has_noticed()
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 
-from hostile import GET, HELLO, Client, Musterd, hello, join, main, native, request
+from hostile import GET, HELLO, Client, Victim, hello, join, main, native, request
 from token_peers import TOKEN, Node, TokenTest, json_of, proof, prove, token_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
@@ -231,8 +231,8 @@ class FalseHost(TokenTest):
             self.assertNotIn(TOKEN, json.dumps(host.hellos))
 
     def test_a_real_musterd_without_the_token_is_left(self):
-        self.musterd = Musterd(self.dir)
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir)
+        self.addCleanup(self.musterd.end)
         said = self.join(self.musterd.port, f"--rdzv-token-file={self.file}")
         self.assertIn("it was started without --rdzv-token-file", said)
 

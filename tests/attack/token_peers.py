@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from hostile import HELLO, Client, Musterd, hello, join, native
+from hostile import HELLO, Client, Victim, hello, join, native
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from support import PATIENCE_S
@@ -63,8 +63,8 @@ class TokenTest(unittest.TestCase):
         self.file = token_file(self.dir)
 
     def start(self, *options):
-        self.musterd = Musterd(self.dir, "--rdzv-token-file", str(self.file), *options)
-        self.addCleanup(self.musterd.stop)
+        self.musterd = Victim(self.dir, "--rdzv-token-file", str(self.file), *options)
+        self.addCleanup(self.musterd.end)
 
     def node(self, address="127.0.0.1", first=HELLO):
         node = Node(self.musterd.port, first, address=address)
@@ -99,7 +99,7 @@ class TokenTest(unittest.TestCase):
         return node
 
     def check_log(self):
-        log = self.musterd.log()
-        self.assertIsNone(self.musterd.process.poll(), log[-2000:])
+        log = self.musterd.log_bytes()
+        self.assertIsNone(self.musterd.poll(), log[-2000:])
         self.assertNotIn(TOKEN.encode(), log)
         return log.decode()

@@ -12,17 +12,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from musterd import Musterd
+
 SKIPPED = 77
-
-
-def start(musterd, *options):
-    process = subprocess.Popen([musterd, "--bind", "127.0.0.1", "--port", "0", "--log-level", "error", *options],
-                               stdout=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    assert line.startswith("musterd: listening on "), "unexpected first line: %r" % line
-    return process, line.split()[-1]
 
 
 def stop(process):
@@ -40,18 +36,23 @@ def main():
         if not found:
             print("SKIPPED: %s has no torch (scripts/quickstart installs it)" % what)
             sys.exit(SKIPPED)
-    process, address = start(musterd)
-    try:
-        if kind == "replay":
-            command = [sys.executable, str(HERE / "golden" / "replay.py"), what, address]
-        else:
-            command = [what, str(HERE / "store_conformance.py"), address]
-        code = subprocess.run(command, timeout=280).returncode
-        stop(process)
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryDirectory(prefix="muster-store-") as folder:
+        process = Musterd("--log-level=error", program=musterd, log=os.path.join(folder, "log"))
+        try:
+            code = check(kind, what, f"127.0.0.1:{process.says('listening on').port}")
+            stop(process)
+        finally:
+            process.end()
+            print(process.log(), end="")
     sys.exit(code)
+
+
+def check(kind, what, address):
+    if kind == "replay":
+        command = [sys.executable, str(HERE / "golden" / "replay.py"), what, address]
+    else:
+        command = [what, str(HERE / "store_conformance.py"), address]
+    return subprocess.run(command, timeout=280).returncode
 
 
 if __name__ == "__main__":

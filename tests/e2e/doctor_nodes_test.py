@@ -9,7 +9,8 @@ import subprocess
 import unittest
 
 import lan
-from mixed import MUSTERD, have_torch
+from mixed import have_torch
+from musterd import run_musterd
 from nodes import TORCH_PYTHON, NodesTest
 from support import PATIENCE_S, children, main, wait_for
 from token_test import write_token
@@ -19,14 +20,8 @@ MUSTERCTL = os.path.abspath(os.environ.get("MUSTERCTL_BIN", "musterctl"))
 
 class DoctorTest(NodesTest):
     def musterd(self, *options, on=()):
-        err = open(self.dir / "err.musterd", "wb")
-        self.addCleanup(err.close)
-        self.musterd_process = subprocess.Popen(
-            [*on, os.path.abspath(MUSTERD), f"--port={self.port}", *options], stdin=subprocess.DEVNULL, stdout=err,
-            stderr=err, env=self.environment())
-        self.addCleanup(self.musterd_process.wait)
-        self.addCleanup(self.musterd_process.kill)
-        wait_for(lambda: "listening on" in self.read("err.musterd"), "musterd to listen")
+        self.musterd_process = run_musterd(self, *options, bind=None, port=self.port, prefix=on,
+                                             log=self.dir / "err.musterd", env=self.environment())
 
     def doctor(self, tag, nodes, *options, on=(), endpoint=None, env=None):
         """Starts the doctor of one node. `on` is the command prefix that runs it on its host."""

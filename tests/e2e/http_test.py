@@ -11,7 +11,8 @@ import struct
 import subprocess
 import time
 
-from mixed import MUSTERD, MusterdTest
+from mixed import MusterdTest
+from musterd import MUSTERD, run_musterd
 from native_peer import OtherNode, receive
 from support import PATIENCE_S, SOURCE, main, wait_for
 
@@ -20,18 +21,9 @@ class HttpTest(MusterdTest):
     http_options = ["--http=127.0.0.1:0"]
 
     def start_musterd(self):
-        err = open(self.dir / "err.musterd", "wb")
-        self.addCleanup(err.close)
-        self.musterd = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.port}", f"--lease-seconds={self.lease_s}", *self.http_options],
-            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "HTTP at" in self.read("err.musterd") or self.musterd.poll() is not None, "musterd")
-        self.assertIsNone(self.musterd.poll(), self.read("err.musterd"))
-        lines = self.read("err.musterd").splitlines()
-        ports = [int(line.rstrip("/").rsplit(":", 1)[1]) for line in lines if line.startswith("musterd: ")]
-        self.port, self.http_port = ports
+        self.musterd = run_musterd(self, f"--lease-seconds={self.lease_s}", *self.http_options, port=self.port,
+                                     log=self.dir / "err.musterd", env=self.environment(), ready="HTTP at")
+        self.port, self.http_port = self.musterd.port, self.musterd.http_port
 
     def all_output(self):
         return "\n".join(self.output(tag) for tag in self.nodes) + "\nmusterd:\n" + self.read("err.musterd")

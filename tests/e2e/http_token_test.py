@@ -13,8 +13,8 @@ import threading
 import time
 
 from http_test import HttpTest, Stream
-from mixed import MUSTERD
 from support import PATIENCE_S, main, wait_for
+from musterd import MUSTERD
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 TOKEN = "a-token-for-tests-only-0123456789"

@@ -6,9 +6,9 @@ import socket
 import subprocess
 
 from nodes import REACH, TORCH_PYTHON, NodesTest
+from musterd import run_musterd
 from support import PATIENCE_S, wait_for
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 TORCHRUN = [TORCH_PYTHON, "-m", "torch.distributed.run"]
 # musterd loses a node that it has not heard for this long. No node of a test is off the CPU for the long lease. The short
 # one is for tests that wait for its end.
@@ -108,18 +108,11 @@ class MusterdTest(TorchrunTest):
     def start_musterd(self):
         """Starts musterd on `self.port`. The kernel gives that port to no outgoing connection while musterd is away."""
         self.musterds = getattr(self, "musterds", 0) + 1
-        name = f"err.musterd{self.musterds}"
-        err = open(self.dir / name, "wb")
-        self.addCleanup(err.close)
-        self.musterd = subprocess.Popen(
-            [*self.musterd_prefix, MUSTERD, "--bind=127.0.0.1", f"--port={self.port}",
-             f"--lease-seconds={self.lease_s}", *self.musterd_options], stdin=subprocess.DEVNULL, stdout=err,
-            stderr=err if self.musterd_stderr is None else self.musterd_stderr, env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "listening on" in self.read(name) or self.musterd.poll() is not None, "musterd")
-        self.assertIsNone(self.musterd.poll(), self.read(name))
-        self.port = int(self.read(name).split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
+        self.musterd = run_musterd(
+            self, f"--lease-seconds={self.lease_s}", *self.musterd_options, port=self.port, prefix=self.musterd_prefix,
+            log=self.dir / f"err.musterd{self.musterds}", stderr=self.musterd_stderr, env=self.environment(), ready=None)
+        self.musterd.says("listening on")
+        self.port = self.musterd.port
 
     def stop_musterd(self, number=signal.SIGKILL):
         self.musterd.send_signal(number)

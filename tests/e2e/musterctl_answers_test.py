@@ -16,9 +16,9 @@ import unittest
 import urllib.parse
 
 from support import MUSTER, PATIENCE_S, main
+from musterd import MUSTERD
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 FULL = pathlib.Path("/dev/full")
 NO_SPACE = "the output cannot be written: No space left on device\n"
 

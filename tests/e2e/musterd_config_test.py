@@ -12,11 +12,9 @@ import tempfile
 import unittest
 
 from support import PATIENCE_S, SOURCE, wait_for
+from musterd import MUSTERD, run_musterd
+from ports import free_port
 
-sys.path.insert(0, str(SOURCE / "tests/support"))
-from ports import free_port  # noqa: E402
-
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 # Options that name the file, or that end the program before it serves.
 NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
 
@@ -54,14 +52,7 @@ class ConfigTest(unittest.TestCase):
         return self.start_with(f"--config={self.path}", *options)
 
     def start_with(self, *options):
-        log = open(self.log_path, "wb")
-        self.addCleanup(log.close)
-        self.musterd = subprocess.Popen([MUSTERD, *options], stdin=subprocess.DEVNULL,
-                                        stdout=log, stderr=log)
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "listening on" in self.log() or self.musterd.poll() is not None, "musterd to listen")
-        self.assertIsNone(self.musterd.poll(), self.log())
+        self.musterd = run_musterd(self, *options, bind=None, port=None, log=self.log_path)
         return re.search(r"listening on (\S+)", self.log())[1]
 
     def log(self):
@@ -236,12 +227,8 @@ class Early(ConfigTest):
         def pending():
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
             os.kill(os.getpid(), signal.SIGHUP)
-        with open(self.log_path, "wb") as log:
-            musterd = subprocess.Popen([MUSTERD, f"--config={self.path}"], stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=log, preexec_fn=pending)
-        self.addCleanup(musterd.wait)
-        self.addCleanup(musterd.kill)
-        wait_for(lambda: "config_reloaded" in self.log(), "the reload")
+        run_musterd(self, f"--config={self.path}", bind=None, port=None, log=self.log_path, ready="config_reloaded",
+                      preexec_fn=pending)
 
 
 class Without(ConfigTest):

@@ -8,7 +8,8 @@ import struct
 import sys
 import time
 
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest, have_torch
+from mixed import SHORT_LEASE_S, MusterdTest, have_torch
+from musterd import MUSTERD
 from native_peer import Interpreter
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for

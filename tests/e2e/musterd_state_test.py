@@ -10,7 +10,8 @@ import stat
 import subprocess
 import sys
 
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest, have_torch
+from mixed import SHORT_LEASE_S, MusterdTest, have_torch
+from musterd import MUSTERD, run_musterd
 from native_peer import OtherNode
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, SOURCE, main, wait_for
@@ -304,16 +305,11 @@ class FullDisk(StateTest):
         self.state = self.dir / "state"
         self.state.mkdir(exist_ok=True)
         self.musterds = 1
-        err = open(self.dir / "err.musterd1", "wb")
-        self.addCleanup(err.close)
-        self.musterd = subprocess.Popen(
-            ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$1" && exec "$0" --bind=127.0.0.1 --port=0 '
-             f'--lease-seconds={self.lease_s} --state-dir="$1"', MUSTERD, str(self.state)],
-            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        self.musterd_says("listening on")
-        self.port = int(self.read("err.musterd1").split("listening on", 1)[1].split("\n")[0].rsplit(":", 1)[1])
+        self.musterd = run_musterd(
+            self, f"--lease-seconds={self.lease_s}", f"--state-dir={self.state}", log=self.dir / "err.musterd1",
+            prefix=["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$0" && exec "$@"', self.state],
+            env=self.environment())
+        self.port = self.musterd.port
         self.inside = f"/proc/{self.musterd.pid}/root{self.state}"
 
     def test_a_start_on_a_full_disk_names_the_cause(self):

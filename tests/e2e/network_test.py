@@ -8,10 +8,10 @@ import time
 
 import lan
 from mixed import LONG_LEASE_S, SHORT_LEASE_S
+from musterd import run_musterd
 from nodes import REACH, TORCH_PYTHON, NodesTest
 from support import MUSTER, PATIENCE_S, wait_for
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 # How long a cable is unplugged. Before it is back, the other nodes must have continued with the
 # job.
 OUTAGE_S = 20.0
@@ -55,17 +55,8 @@ class NetworkTest(NodesTest):
         return f"{self.meeting_point}:{self.port}"
 
     def musterd_on(self, name):
-        before = self.read("err.musterd").count("listening")
-        err = open(self.dir / "err.musterd", "ab")
-        self.addCleanup(err.close)
-        process = subprocess.Popen([*self.net.on(name), os.path.abspath(MUSTERD), f"--port={self.port}",
-                                    f"--lease-seconds={self.lease_s}"],
-                                   stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-                                   env=self.environment())
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        wait_for(lambda: self.read("err.musterd").count("listening") > before, "musterd to listen")
-        return process
+        return run_musterd(self, f"--lease-seconds={self.lease_s}", bind=None, port=self.port, prefix=self.net.on(name),
+                             log=self.dir / "err.musterd", append=True, env=self.environment())
 
     def output(self, tag):
         return super().output(tag) + ("\nmusterd:\n" + self.read("err.musterd")

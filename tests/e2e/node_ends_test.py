@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
+from mixed import SHORT_LEASE_S, MusterdTest
+from musterd import MUSTERD
 from nodes import NodesTest
 from support import MUSTER, agent_of, main, wait_for
 

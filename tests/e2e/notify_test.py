@@ -3,12 +3,11 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 
 from support import PATIENCE_S, MusterTest, main, wait_for
+from musterd import run_musterd
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 
 
 class Notify(MusterTest):
@@ -21,17 +20,10 @@ class Notify(MusterTest):
         self.socket.settimeout(PATIENCE_S)
 
     def musterd(self, *prefix, bound=True, **env):
-        err = open(self.dir / "err", "wb")
-        self.addCleanup(err.close)
         # Variables of a service manager that started this test are not meant for musterd.
         inherited = {k: v for k, v in self.environment().items() if not k.startswith("WATCHDOG_")}
         inherited["NOTIFY_SOCKET"] = self.path if bound else str(self.dir / "nobody")
-        process = subprocess.Popen([*prefix, MUSTERD, "--bind=127.0.0.1", "--port=0"],
-                                   stdout=subprocess.PIPE, stderr=err, env={**inherited, **env})
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
+        return run_musterd(self, prefix=prefix, log=self.dir / "err", env={**inherited, **env}, ready=None)
 
     def next_message(self):
         return dict(line.split("=", 1) for line in self.socket.recv(65536).decode().split("\n"))
@@ -40,14 +32,14 @@ class Notify(MusterTest):
         process = self.musterd()
         ready = self.next_message()
         self.assertEqual(ready["READY"], "1")
-        endpoint = process.stdout.readline().decode().split()[-1]
+        endpoint = f"127.0.0.1:{process.says().port}"
         self.assertEqual(ready["STATUS"], f"listening on {endpoint}, 0 connections, 0 keys")
         socket.create_connection(("127.0.0.1", int(endpoint.split(":")[1])), PATIENCE_S).close()
         process.send_signal(signal.SIGTERM)
         wait_for(lambda: self.next_message().get("STOPPING") == "1", "that it stops")
         self.assertEqual(process.wait(PATIENCE_S), 0)
-        lines = self.read("err").splitlines()  # The log warns that musterd has no token.
-        self.assertEqual([line for line in lines if "access token=no" not in line], [])
+        expected = ("musterd: listening on", "access token=no")  # The log warns that musterd has no token.
+        self.assertEqual([line for line in process.log().splitlines() if not any(text in line for text in expected)], [])
 
     def test_a_watchdog_that_is_not_set_or_not_its_own_is_not_fed(self):
         """The first message after READY comes with the first tick, after 10 s: the status has changed by then."""
@@ -55,7 +47,7 @@ class Notify(MusterTest):
             with self.subTest(name):
                 process = self.musterd(**env)
                 self.assertIn("READY", self.next_message())
-                port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+                port = process.says().port
                 with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
                     self.assertEqual(list(self.next_message()), ["STATUS"])
                 process.kill()
@@ -64,7 +56,7 @@ class Notify(MusterTest):
     def test_the_watchdog_is_fed_and_brings_the_status(self):
         process = self.musterd(WATCHDOG_USEC="100000")
         self.assertNotIn("WATCHDOG", self.next_message())
-        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        port = process.says().port
         for _ in range(3):
             self.assertEqual(self.next_message(), {"WATCHDOG": "1"})
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
@@ -91,7 +83,7 @@ class Notify(MusterTest):
     def test_a_manager_that_is_gone_is_one_warning(self):
         process = self.musterd(bound=False, WATCHDOG_USEC="20000")
         wait_for(lambda: "service_manager_not_told" in self.read("err"), "the warning")
-        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        port = process.says().port
         # musterd serves nevertheless.
         socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
         process.send_signal(signal.SIGTERM)
@@ -107,7 +99,7 @@ class Notify(MusterTest):
         hidden = ["unshare", "--mount", "sh", "-c",
                   f"mount --bind /dev/null {library} && exec \"$@\"", "sh"]
         process = self.musterd(*hidden)
-        port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
+        port = process.says().port
         socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(PATIENCE_S), 0)
@@ -115,7 +107,7 @@ class Notify(MusterTest):
 
     def test_without_a_manager_the_library_is_not_loaded(self):
         process = self.musterd(NOTIFY_SOCKET="")
-        process.stdout.readline()
+        process.says()
         with open(f"/proc/{process.pid}/maps") as maps:
             self.assertNotIn("libsystemd", maps.read())
 

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
+from mixed import SHORT_LEASE_S, MusterdTest
+from musterd import MUSTERD
 from support import main, wait_for
 
 SEED = int(os.environ.get("MUSTER_SEED") or random.SystemRandom().randrange(10**6))

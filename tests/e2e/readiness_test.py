@@ -12,7 +12,7 @@ import struct
 import subprocess
 
 from http_test import HttpTest
-from mixed import MUSTERD
+from musterd import run_musterd
 from native_peer import OtherNode
 from nodes import NodesTest
 from support import PATIENCE_S, main, wait_for
@@ -74,17 +74,10 @@ class State(Readiness):
         state = self.dir / "state"
         state.mkdir()
         self.http_options = [f"--state-dir={state}", *type(self).http_options]
-        err = open(self.dir / "err.musterd", "wb")
-        self.addCleanup(err.close)
-        words = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$0" && exec "$@"', str(state), MUSTERD,
-                 "--bind=127.0.0.1", "--port=0", *self.http_options]
-        self.musterd = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-                                        env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "HTTP at" in self.read("err.musterd"), "musterd")
-        self.port, self.http_port = (int(port) for port in
-                                     re.findall(r"^musterd: .*:(\d+)/?$", self.read("err.musterd"), re.MULTILINE))
+        self.musterd = run_musterd(
+            self, *self.http_options, log=self.dir / "err.musterd", env=self.environment(), ready="HTTP at",
+            prefix=["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m x "$0" && exec "$@"', state])
+        self.port, self.http_port = self.musterd.port, self.musterd.http_port
         self.inside = f"/proc/{self.musterd.pid}/root{state}"
 
     def join(self, number):

@@ -11,6 +11,7 @@ import unittest
 
 import lan
 from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, wait_for
+from musterd import MUSTERD
 
 try:
     import yaml
@@ -18,7 +19,6 @@ except ImportError:
     yaml = None
 
 CONFIGS = SOURCE / "configs"
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 NODES = 2
 WORKERS_PER_NODE = 2
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests endpoints, and addresses of one name, where musterds listen that do not share their state."""
-import subprocess
 import time
 
 import lan
-from mixed import MUSTERD, MusterdTest
+from mixed import MusterdTest
+from musterd import run_musterd
 from network_test import NetworkTest
 from ports import free_port
 from support import wait_for
@@ -25,14 +25,8 @@ class Endpoints(MusterdTest):
         return ",".join(f"127.0.0.1:{port}" for port in self.order)
 
     def start_other(self, *options):
-        err = open(self.dir / "err.other", "wb")
-        self.addCleanup(err.close)
-        process = subprocess.Popen([MUSTERD, "--bind=127.0.0.1", f"--port={self.other_port}",
-                                    f"--lease-seconds={self.lease_s}", *options],
-                                   stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment())
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        wait_for(lambda: "listening on" in self.read("err.other"), "the other musterd")
+        run_musterd(self, f"--lease-seconds={self.lease_s}", *options, port=self.other_port,
+                      log=self.dir / "err.other", env=self.environment())
 
     def test_nodes_that_find_both_at_the_start_end_with_the_reason(self):
         self.start_other()

@@ -18,6 +18,7 @@ import uuid
 
 MUSTER = os.environ.get("MUSTER_BIN", "muster")
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))  # For all that imports this module.
 # A limit, not an expectation: sanitizers and busy machines make everything slower.
 PATIENCE_S = 120.0
 MAY_SKIP = True  # False: a skipped test has failed. tests/hardship/hardship.py decides.

@@ -15,7 +15,8 @@ import time
 from native_peer import NATIVE, OtherNode, frame, receive_message
 from nodes import NodesTest
 from support import PATIENCE_S, main, wait_for
-from tls_test import MUSTERD, TOKEN, TlsTest
+from musterd import MUSTERD
+from tls_test import TOKEN, TlsTest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from certificates import HERE, Authority, any_names

@@ -15,13 +15,13 @@ import sys
 import threading
 
 from mixed import MusterdTest
+from musterd import MUSTERD
 from nodes import NodesTest
 from support import PATIENCE_S, main, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from certificates import Authority
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 TOKEN = "canary-token-0123456789abcdefghijklmnop"
 

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 
-from mixed import MUSTERD, MusterdTest, have_torch
+from mixed import MusterdTest, have_torch
+from musterd import run_musterd
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, SOURCE, main, wait_for
 
@@ -48,16 +49,9 @@ class Page(MusterdTest):
         # The page's command has port 29400, where the page's nodes look for musterd.
         self.assertIn("--port=0", words)
         self.musterds = 1
-        err = open(self.dir / "err.musterd1", "wb")
-        self.addCleanup(err.close)
-        self.musterd = subprocess.Popen([MUSTERD, *words], stdin=subprocess.DEVNULL, stdout=err, stderr=err,
-                                        cwd=self.dir, env=self.environment())
-        self.addCleanup(self.musterd.wait)
-        self.addCleanup(self.musterd.kill)
-        wait_for(lambda: "HTTP at" in self.read("err.musterd1") or self.musterd.poll() is not None, "musterd")
-        self.assertIsNone(self.musterd.poll(), self.read("err.musterd1"))
-        lines = [line for line in self.read("err.musterd1").splitlines() if line.startswith("musterd: ")]
-        self.port, self.http_port = [int(line.rstrip("/").rsplit(":", 1)[1]) for line in lines]
+        self.musterd = run_musterd(self, *words, bind=None, port=None, log=self.dir / "err.musterd1", cwd=self.dir,
+                                     env=self.environment(), ready="HTTP at")
+        self.port, self.http_port = self.musterd.port, self.musterd.http_port
 
     def arguments(self, tag, nnodes, extra):
         """Without --local-addr, a torchrun node would tell the other nodes this machine's name."""

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
+from mixed import SHORT_LEASE_S, MusterdTest
+from musterd import MUSTERD, run_musterd
 from native_peer import OtherHost
 from nodes import REACH, NodesTest
 from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
@@ -129,10 +130,7 @@ class AtMusterd(TokenJob):
             self.lets_in_nodes_with_its_token_only(environment)
 
     def lets_in_nodes_with_its_token_only(self, environment):
-        musterd = subprocess.Popen([MUSTERD, "--bind=127.0.0.1", f"--port={self.port}"], env={**os.environ, **environment},
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(musterd.wait)
-        self.addCleanup(musterd.kill)
+        process = run_musterd(self, port=self.port, log=self.dir / "err.other", env={**os.environ, **environment})
         without = ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{self.port}",
                    "--rdzv-conf=is_host=false", "--no-python", "/bin/true"]
 
@@ -143,8 +141,7 @@ class AtMusterd(TokenJob):
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("it lets in only nodes that have its token", refused.stderr)
         self.assertEqual(run(**environment).returncode, 0)
-        musterd.kill()
-        musterd.wait()
+        process.end()
 
 
 class RunTokensTest(TokenJob):

@@ -9,7 +9,8 @@ import os
 import sys
 import time
 
-from mixed import MUSTERD, MixedTest, MusterdTest, have_torch
+from mixed import MixedTest, MusterdTest, have_torch
+from musterd import MUSTERD
 from nodes import TORCH_PYTHON
 from support import main, wait_for
 

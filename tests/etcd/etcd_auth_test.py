@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 from etcd_cluster import EtcdCluster, have_etcd, text_of
+from musterd import run_musterd
 from nodes import NodesTest
 from ports import free_port
 from support import MUSTER, PATIENCE_S, main, wait_for
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 6
 PASSWORD = "correct horse: battery"
 TOKEN_S = 2  # etcd drops a token that was not used for this time.
@@ -38,14 +38,8 @@ class Users(NodesTest):
         return path
 
     def musterd(self, *options, **env):
-        self.err = open(self.dir / "err.musterd", "ab")
-        self.addCleanup(self.err.close)
-        process = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={free_port()}", f"--leader-lease-seconds={LEASE_S}", *options],
-            stdin=subprocess.DEVNULL, stdout=self.err, stderr=self.err, env=self.environment(**env))
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
+        return run_musterd(self, f"--leader-lease-seconds={LEASE_S}", *options, port=free_port(),
+                             log=self.dir / "err.musterd", append=True, env=self.environment(**env), ready=None)
 
     def musterd_says(self, text, times=1):
         try:

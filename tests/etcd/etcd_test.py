@@ -3,7 +3,6 @@
 becomes the leader."""
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -11,12 +10,12 @@ import sys
 import threading
 
 from etcd_cluster import EtcdCluster, have_etcd, text_of
+from musterd import MUSTERD, run_musterd
 from native_peer import OtherNode
 from nodes import NodesTest
 from ports import free_port
 from support import PATIENCE_S, main, wait_for
 
-MUSTERD = os.environ.get("MUSTERD_BIN", "musterd")
 LEASE_S = 6  # On a busy machine etcd takes a second to answer.
 SHORT_LEASE_S = 3
 
@@ -46,16 +45,10 @@ class SharedTest(NodesTest):
         return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self.etcd.clients) + self.prefix
 
     def musterd(self, name, *options, lease=LEASE_S, env=None):
-        err = open(self.dir / f"err.musterd.{name}", "ab")
-        self.addCleanup(err.close)
-        process = subprocess.Popen(
-            [MUSTERD, "--bind=127.0.0.1", f"--port={self.ports[name]}", f"--state={self.address()}",
-             f"--leader-lease-seconds={lease}", *options],
-            stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=self.environment(**(env or {})))
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        self.musterds[name] = process
-        return process
+        self.musterds[name] = run_musterd(
+            self, f"--state={self.address()}", f"--leader-lease-seconds={lease}", *options, port=self.ports[name],
+            log=self.dir / f"err.musterd.{name}", append=True, env=self.environment(**(env or {})), ready=None)
+        return self.musterds[name]
 
     def musterd_says(self, name, text, times=1):
         try:

@@ -11,7 +11,8 @@ import sys
 import time
 
 from hardship import HardshipTest, skip_all
-from mixed import MUSTERD, SHORT_LEASE_S, MusterdTest
+from mixed import SHORT_LEASE_S, MusterdTest
+from musterd import MUSTERD
 from support import main, wait_for
 
 LIBRARY = os.environ.get("MUSTER_SHIFTED_CLOCK", "")

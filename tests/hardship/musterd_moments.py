@@ -25,8 +25,9 @@ import unittest
 for folder in ("e2e", "etcd"):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
 from etcd_cluster import EtcdCluster, have_etcd
+from musterd import MUSTERD
 from hardship import skip_all
-from mixed import MUSTERD, MusterdTest
+from mixed import MusterdTest
 from support import MUSTER, PATIENCE_S, wait_for
 
 # A start that finds the disk failing ends with an error; a service manager starts it again.

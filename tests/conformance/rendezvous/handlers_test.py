@@ -6,9 +6,11 @@ handlers_test.py MUSTERD        exit code 77: skipped, torch is not installed he
 """
 import base64
 import functools
+import pathlib
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -24,6 +26,9 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from musterd import Musterd
+
 MUSTERD = sys.argv.pop(1)
 PATIENCE = 60  # A limit for answers that should come at once.
 
@@ -38,18 +43,20 @@ class CountingBackend(C10dRendezvousBackend):
         return super().set_state(state, token)
 
 
-class Musterd:
-    def __init__(self, *options):
-        self.process = subprocess.Popen([MUSTERD, "--bind", "127.0.0.1", "--port", "0", *options], text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+class Server(Musterd):
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster-handlers-")
+        super().__init__(program=MUSTERD, log=f"{self.folder.name}/log")
+        self.says("listening on")
 
     def store(self, timeout=PATIENCE):
         return TCPStore("127.0.0.1", self.port, is_master=False, timeout=timedelta(seconds=timeout))
 
     def stop(self):
-        self.process.terminate()
-        return self.process.communicate(timeout=PATIENCE)[1]
+        """Returns the log."""
+        self.terminate()
+        self.wait(PATIENCE)
+        return self.log()
 
 
 class Node:
@@ -112,7 +119,7 @@ class NoRendezvous(unittest.TestCase):
     server does."""
 
     def setUp(self):
-        self.server = Musterd()
+        self.server = Server()
         self.backend = C10dRendezvousBackend(self.server.store(), "mine")
 
     def tearDown(self):
@@ -157,7 +164,7 @@ class Planted(unittest.TestCase):
     KEY = "torch.rendezvous.planted"
 
     def setUp(self):
-        self.server = Musterd()
+        self.server = Server()
 
     def test_no_request_leaves_one_there(self):
         for request in (
@@ -230,11 +237,11 @@ LOCK = threading.Lock()
 
 class Handlers(unittest.TestCase):
     def setUp(self):
-        self.server = Musterd()
+        self.server = Server()
 
     def tearDown(self):
         log = self.server.stop()
-        self.assertEqual(self.server.process.returncode, 0, log)
+        self.assertEqual(self.server.returncode, 0, log)
         self.assertNotIn("reason=", log.replace("the client left", ""), log)
 
     def test_they_meet_and_meet_again(self):
