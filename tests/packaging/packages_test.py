@@ -270,7 +270,7 @@ class Sdk(PackageTest):
             "--strip-components=1")
         run("tar", "-xzf", package(f"muster-{VERSION}-linux-x86_64.tar.gz"), "-C", folder / "programs",
             "--strip-components=1")
-        run(sys.executable, SOURCE / "tests/conformance/sdk/consumer_test.py", "--source", SOURCE,
+        run(sys.executable, SOURCE / "tests/sdk/consumer_test.py", "--source", SOURCE,
             "--build", folder / "programs", "--installed", folder / "sdk", timeout=1800)
 
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/unit/agent/log_pump_fixture.h"
+#include "tests/system/agent/log_pump_fixture.h"
 
 namespace muster {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "tests/conformance/rendezvous/door_fixture.h"
 #include "tests/support/listener.h"
+#include "tests/system/rendezvous/door_fixture.h"
 
 namespace muster::testing {
 namespace {

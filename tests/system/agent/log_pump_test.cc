@@ -10,7 +10,7 @@
 
 #include "rendezvous/net/clock.h"
 #include "tests/support/prng.h"
-#include "tests/unit/agent/log_pump_fixture.h"
+#include "tests/system/agent/log_pump_fixture.h"
 
 namespace muster {
 namespace {

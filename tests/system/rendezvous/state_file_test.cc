@@ -13,8 +13,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/conformance/state/faulty_files.h"
 #include "tests/support/temp_folder.h"
+#include "tests/system/rendezvous/faulty_files.h"
 
 namespace muster::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <vector>
 
-#include "tests/conformance/store_server_fixture.h"
 #include "tests/support/listener.h"
+#include "tests/system/rendezvous/store_server_fixture.h"
 
 namespace muster {
 namespace {

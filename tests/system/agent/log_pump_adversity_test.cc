@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/unit/agent/log_pump_fixture.h"
+#include "tests/system/agent/log_pump_fixture.h"
 
 namespace muster {
 namespace {

@@ -29,7 +29,7 @@
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/owned_fd.h"
 #include "rendezvous/net/spawn_task.h"
-#include "tests/conformance/store_server_fixture.h"
+#include "tests/system/rendezvous/store_server_fixture.h"
 
 namespace muster::testing {
 namespace {

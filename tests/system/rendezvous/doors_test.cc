@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "rendezvous/wire/state_codec.h"
-#include "tests/conformance/rendezvous/door_fixture.h"
 #include "tests/support/listener.h"
+#include "tests/system/rendezvous/door_fixture.h"
 
 namespace muster::testing {
 namespace {
