@@ -1,6 +1,7 @@
 #include "agent/io/worker_streams.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "agent/core/pipe_size.h"
+#include "agent/logs/pipe_growth.h"
 #include "rendezvous/core/from_errno.h"
 
 namespace muster {
@@ -37,7 +39,7 @@ Result<OwnedFd> duplicate(int fd) {
 }  // namespace
 
 WorkerStreams::WorkerStreams(const AgentOptions& options)
-    : options_(options), pipe_limits_(pipe_limits()) {}
+    : options_(options), user_pipe_pages_(user_pipe_pages()) {}
 
 std::size_t WorkerStreams::size_of_pipe(StreamTarget target) const {
   std::size_t pipes = 0;
@@ -46,7 +48,8 @@ std::size_t WorkerStreams::size_of_pipe(StreamTarget target) const {
     pipes += std::size_t{out} + std::size_t{worker.err.target == target};
   }
   const std::size_t jobs = target == StreamTarget::File ? kJobsWithFiles : kJobsWithConsole;
-  return pipe_bytes(pipes, jobs, pipe_limits_.user_pages, pipe_limits_.page_bytes);
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return pipe_bytes(pipes, jobs, user_pipe_pages_, page_bytes);
 }
 
 void WorkerStreams::show_more(LogPump& pump) {

@@ -13,7 +13,6 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/attempt_files.h"
 #include "agent/logs/log_pump.h"
-#include "agent/logs/pipe_growth.h"
 #include "rendezvous/core/result.h"
 
 namespace muster {
@@ -53,7 +52,7 @@ class WorkerStreams {
   void close_unused_files(LogPump& pump);
 
   const AgentOptions& options_;
-  const PipeLimits pipe_limits_;
+  const std::size_t user_pipe_pages_;
   AttemptFiles attempt_files_;
 };
 

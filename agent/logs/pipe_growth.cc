@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <vector>
 
@@ -33,9 +34,13 @@ bool set_size(int pipe, std::size_t bytes) {
 
 }  // namespace
 
-PipeLimits pipe_limits() {
-  constexpr std::size_t kUserPages = 16384;  // The defaults of fs/pipe.c of Linux 6.
-  return {.user_pages = number_in("/proc/sys/fs/pipe-user-pages-soft", kUserPages),
+std::size_t user_pipe_pages() {
+  return number_in("/proc/sys/fs/pipe-user-pages-soft", 16384);  // The default of Linux 6.
+}
+
+PipeReserve::Limits PipeReserve::read_limits() {
+  return {.user_pages = user_pipe_pages(),
+          .has_hard_limit = number_in("/proc/sys/fs/pipe-user-pages-hard", 0) != 0,
           .pipe_bytes = number_in("/proc/sys/fs/pipe-max-size", kPipeBytesMax),
           .page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)),
           .descriptors = static_cast<std::size_t>(std::max(::sysconf(_SC_OPEN_MAX), 0L))};
@@ -71,7 +76,7 @@ void PipeReserve::keep(int pipe) {
 }
 
 bool PipeReserve::is_left() {
-  if (!limits_) limits_ = pipe_limits();
+  if (!limits_) limits_ = read_limits();
   // With few descriptors (`ulimit -n`) none are taken from the other threads.
   if (limits_->user_pages == 0 || limits_->descriptors < kEnoughDescriptors) return true;
   // No call tells how many pages are left: takes them for a moment.
@@ -80,7 +85,10 @@ bool PipeReserve::is_left() {
   std::vector<OwnedFd> taken(reserve_pieces(limits_->user_pages, limits_->page_bytes, piece));
   for (OwnedFd& one_end : taken) {
     std::array<int, 2> fds{};
-    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return false;
+    if (::pipe2(fds.data(), O_CLOEXEC) != 0) {
+      // ENFILE is also the kernel's answer to a user who is at the hard limit of pages.
+      return errno == EMFILE || (errno == ENFILE && !limits_->has_hard_limit);
+    }
     one_end = OwnedFd(fds[1]);
     ::close(fds[0]);
     if (!set_size(fds[1], piece)) return false;
