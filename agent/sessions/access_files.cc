@@ -3,8 +3,6 @@
 #include <functional>
 #include <utility>
 
-#include <boost/system/errc.hpp>
-
 #include "rendezvous/net/bounded_work.h"
 #include "rendezvous/net/openssl_token.h"
 
@@ -13,8 +11,6 @@ namespace muster {
 namespace asio = boost::asio;
 
 namespace {
-
-constexpr Duration kMaxRead = std::chrono::milliseconds(500);
 
 struct Read {
   SharedTokenCrypto token;
@@ -51,20 +47,14 @@ std::shared_ptr<AccessFiles> access_files(const RendezvousOptions& rendezvous) {
 }
 
 asio::awaitable<SharedTokenCrypto> renew_access(std::shared_ptr<AccessFiles> files) {
-  // Storage that hangs holds one thread, not one for each try.
-  if (!files->any() || files->reading.exchange(true)) co_return nullptr;
+  if (!files->any()) co_return nullptr;
   const auto read = std::make_shared<Read>();
   std::function<void()> work = [files, read] {
     if (auto token = load_token(files->token)) read->token = *std::move(token);
     read->client = context_of(files->client, TlsSide::Client, files->tls);
     read->host = context_of(files->host, TlsSide::Server, files->tls);
-    files->reading = false;
   };
-  const auto ec = co_await run_in_time(std::move(work), kMaxRead);
-  if (ec) {
-    if (ec != boost::system::errc::timed_out) files->reading = false;  // There was no thread.
-    co_return nullptr;
-  }
+  if (!co_await reread_in_time(files->reading, std::move(work))) co_return nullptr;
   if (read->client) files->client->renew(read->client);
   if (read->host) files->host->renew(read->host);
   co_return read->token;

@@ -21,7 +21,7 @@ struct AccessFiles {
   TlsFiles tls;
   SharedTls client;  // Null: plain TCP.
   SharedTls host;    // Null: this node cannot host with TLS.
-  std::atomic<bool> reading = false;
+  const std::shared_ptr<std::atomic<bool>> reading = std::make_shared<std::atomic<bool>>(false);
 
   bool any() const { return !token.empty() || client != nullptr; }
 };

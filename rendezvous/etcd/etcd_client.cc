@@ -13,7 +13,6 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/system/errc.hpp>
 
 #include "rendezvous/core/check.h"
 #include "rendezvous/net/bounded_work.h"
@@ -38,7 +37,6 @@ namespace {
 
 // A name server that is away costs a second or two before the next one is asked.
 constexpr Duration kNameLeast = std::chrono::seconds(2);
-constexpr Duration kMaxReadFiles = std::chrono::milliseconds(500);
 
 /// Whether every other member would give the same error.
 bool is_same_elsewhere(const EtcdError& error) {
@@ -188,37 +186,31 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   co_return error;
 }
 
-/// Reads the password again: the file may have been renewed. A file that cannot be read changes
-/// nothing.
-/// Files that are missing, incomplete or wrong change nothing. Storage that hangs holds one thread,
-/// not one for each connection.
 asio::awaitable<void> EtcdChannel::renew_tls() {
   const auto files = peers_->tls_files;
-  if (!peers_->tls || !files || files->reading.exchange(true)) co_return;
+  if (!peers_->tls || !files) co_return;
   const auto context = std::make_shared<SharedTlsContext>();
   std::function<void()> work = [files, context] {
     if (auto read = make_tls_context(TlsSide::Client, files->files)) *context = *std::move(read);
-    files->reading = false;
   };
-  const error_code ec = co_await run_in_time(std::move(work), kMaxReadFiles);
-  if (ec && ec != boost::system::errc::timed_out) files->reading = false;  // There was no thread.
-  if (!ec && *context) peers_->tls->renew(*context);
+  const bool was_read = co_await reread_in_time(files->reading, std::move(work));
+  if (was_read && *context) peers_->tls->renew(*context);
 }
 
-asio::awaitable<void> EtcdChannel::renew_password(Duration limit) {
+asio::awaitable<void> EtcdChannel::renew_password() {
   if (peers_->login.password_file.empty()) co_return;
   const auto password = std::make_shared<std::string>();
   std::function<void()> work = [password, file = peers_->login.password_file] {
     if (auto read = read_secret_line(file, kMaxEtcdPasswordBytes)) *password = *std::move(read);
   };
-  const auto ec = co_await run_in_time(std::move(work), limit);
-  if (!ec && !password->empty()) peers_->login.password = *password;
+  const bool was_read = co_await reread_in_time(peers_->reading_password, std::move(work));
+  if (was_read && !password->empty()) peers_->login.password = *password;
 }
 
 /// Gets a token for the user. etcd accepts the password only for this request, and the token is
 /// valid for some minutes.
 asio::awaitable<EtcdResult<void>> EtcdChannel::authenticate(Duration limit) {
-  co_await renew_password(limit);
+  co_await renew_password();
   const std::string path = "/v3/auth/authenticate";
   const std::string body = encode_authenticate(peers_->login.user, peers_->login.password);
   const auto answer = co_await exchange(path, body, limit);

@@ -53,7 +53,7 @@ inline constexpr std::size_t kMaxEtcdWatchLine = 1 << 20;
 struct EtcdTlsFiles {
   explicit EtcdTlsFiles(TlsFiles given) : files(std::move(given)) {}
   const TlsFiles files;
-  std::atomic<bool> reading = false;
+  const std::shared_ptr<std::atomic<bool>> reading = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// The data that all channels of one thread share, such as the token that etcd gave the user.
@@ -64,6 +64,7 @@ struct EtcdPeers {
   /// Read again for each new connection. Null: only others renew `tls`.
   std::shared_ptr<EtcdTlsFiles> tls_files = {};
   std::string token = {};  // Empty: there is none yet, or none is needed.
+  std::shared_ptr<std::atomic<bool>> reading_password = std::make_shared<std::atomic<bool>>(false);
 };
 using EtcdPeersPtr = std::shared_ptr<EtcdPeers>;
 
@@ -100,7 +101,9 @@ class EtcdChannel {
   boost::asio::awaitable<EtcdResult<std::string>> exchange_with_token(const std::string& path,
                                                                       const std::string& body,
                                                                       Duration limit);
-  boost::asio::awaitable<void> renew_password(Duration limit);
+  /// These read the files again, which may have been renewed. A file that is missing, incomplete or
+  /// wrong changes nothing.
+  boost::asio::awaitable<void> renew_password();
   boost::asio::awaitable<void> renew_tls();
   boost::asio::awaitable<EtcdResult<void>> authenticate(Duration limit);
   EtcdError failed(const std::string& why) const;

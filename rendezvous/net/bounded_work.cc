@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -70,6 +71,19 @@ asio::awaitable<error_code> run_in_time(std::function<void()> work, Duration lim
   if (!cancelled && !pending->done.load(std::memory_order_acquire))
     co_return make_error_code(boost::system::errc::timed_out);
   co_return cancelled;
+}
+
+asio::awaitable<bool> reread_in_time(std::shared_ptr<std::atomic<bool>> reading,
+                                     std::function<void()> read) {
+  constexpr Duration kMaxRead = std::chrono::milliseconds(500);
+  if (reading->exchange(true)) co_return false;
+  std::function<void()> work = [reading, read = std::move(read)] {
+    read();
+    reading->store(false);
+  };
+  const error_code ec = co_await run_in_time(std::move(work), kMaxRead);
+  if (ec && ec != boost::system::errc::timed_out) reading->store(false);  // There was no thread.
+  co_return !ec;
 }
 
 }  // namespace muster

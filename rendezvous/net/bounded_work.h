@@ -4,7 +4,9 @@
 // the program.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/system/error_code.hpp>
@@ -20,5 +22,11 @@ namespace muster {
 /// then `work` does not run.
 boost::asio::awaitable<boost::system::error_code> run_in_time(std::function<void()> work,
                                                               Duration limit);
+
+/// Runs `read`, which reads files again that may have been renewed, in 0.5 s. Does nothing while an
+/// earlier `read` with the same `reading` still runs: storage that hangs holds one thread, not one
+/// for each try. Returns whether `read` has returned: only then its results may be used.
+boost::asio::awaitable<bool> reread_in_time(std::shared_ptr<std::atomic<bool>> reading,
+                                            std::function<void()> read);
 
 }  // namespace muster
