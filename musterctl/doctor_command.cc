@@ -40,6 +40,7 @@ NodesRequest nodes_request(const DoctorArguments& arguments, const DoctorContext
                        .local_addr = arguments.local_addr,
                        .token_file = context.token_file,
                        .tls = context.tls,
+                       .no_torch = arguments.no_torch,
                        .peer = {.torch = facts.torch_version, .nccl = facts.nccl_version}};
   if (arguments.no_torch)
     request.peer.no_python = "--no-torch";

@@ -89,6 +89,7 @@ void handle_line(std::string_view line, PairFacts& facts) {
   } else if (line.starts_with(kThisNode)) {
     facts = {.nodes = facts.nodes,
              .endpoint = facts.endpoint,
+             .no_torch = facts.no_torch,
              .own = read_node(line.substr(kThisNode.size()))};
   } else if (auto peer = read_peer(line)) {
     facts.peers.push_back(*std::move(peer));
@@ -96,7 +97,8 @@ void handle_line(std::string_view line, PairFacts& facts) {
 }
 
 PairFacts test_nodes(const NodesRequest& request) {
-  PairFacts facts{.nodes = request.nodes, .endpoint = request.endpoint};
+  PairFacts facts{
+      .nodes = request.nodes, .endpoint = request.endpoint, .no_torch = request.no_torch};
   std::error_code ec;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ec);
   const auto words = muster_words(request, program.parent_path().string());

@@ -21,7 +21,8 @@ struct NodesRequest {
   std::string run;
   std::string local_addr;  // Empty: muster finds the address.
   std::string token_file;
-  TlsFiles tls;  // For the rendezvous.
+  TlsFiles tls;           // For the rendezvous.
+  bool no_torch = false;  // The user wants no all-reduce.
   DoctorPeerOptions peer;
 };
 

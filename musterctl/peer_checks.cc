@@ -222,10 +222,10 @@ void absent_checks(const PairFacts& facts, int own_rank, PeerChecks& checks) {
   }
 }
 
-void local_reduce_check(const NodeFacts& own, PeerChecks& checks) {
+void local_reduce_check(const NodeFacts& own, bool no_torch, PeerChecks& checks) {
   if (own.reduces || own.no_reduce.empty()) return;
   Check check{"all_reduce", Verdict::Note, "not tried: " + own.no_reduce, ""};
-  if (!own.no_reduce.starts_with("--"))  // The reason is not an option of the user's.
+  if (!no_torch)
     check.remedy =
         "to test with torch, activate the job's environment on all nodes, or name its "
         "Python in PYTHON_EXEC";
@@ -237,7 +237,7 @@ void local_reduce_check(const NodeFacts& own, PeerChecks& checks) {
 std::vector<Check> judge_pairs(const PairFacts& facts) {
   PeerChecks checks{meeting_check(facts)};
   if (!facts.own) return checks;
-  local_reduce_check(*facts.own, checks);
+  local_reduce_check(*facts.own, facts.no_torch, checks);
   for (const PeerFacts& peer : facts.peers) {
     checks.push_back(reach_check(peer, true));
     checks.push_back(reach_check(peer, false));

@@ -13,6 +13,7 @@ namespace muster::ctl {
 struct PairFacts {
   int nodes = 0;                      // The number of nodes that were to meet.
   std::string endpoint;               // Where they were to meet.
+  bool no_torch = false;              // The user wants no all-reduce.
   std::optional<NodeFacts> own = {};  // Nothing: the nodes have not met.
   std::vector<PeerFacts> peers = {};
   bool complete = false;   // Every pair of this node has had its turn.

@@ -161,9 +161,10 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool 
                   "the run is over" +
                       (outcome_ && !outcome_->why.empty() ? ": " + outcome_->why : std::string()));
   if (run_ && event.run != *run_)
-    return refuse(Why::Settings, std::string(kSettingsDiffer) +
-                                     describe_difference(event.run, *run_) + " (" + who +
-                                     " against " + run_from_ + ")");
+    return JoinRefused{event.from, Why::Settings,
+                       "settings differ: " + describe_difference(event.run, *run_) + " (" + who +
+                           " against " + run_from_ + ")",
+                       /*settings_differ=*/true};
   const auto most_nodes = std::min<std::int64_t>(event.run.max_nodes, std::int64_t{kMaxMembers});
   const auto most_workers = std::min<std::int64_t>(
       kMaxLocalWorldSize, kMaxRoundWorkers / std::max<std::int64_t>(most_nodes, 1));

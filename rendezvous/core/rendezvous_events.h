@@ -199,12 +199,13 @@ struct RunEnded {
   std::optional<NodeName> who;  // The node that failed first.
   std::string why;
 };
-inline constexpr std::string_view kSettingsDiffer = "settings differ: ";
 struct JoinRefused {
   enum class Why { Version, Settings, NameTaken, Closed, TooManyNodes, TimedOut };
   ConnectionId to;
   Why why = Why::Closed;
   std::string text;  // A sentence that names both sides.
+  /// The settings are possible, but the run has others. Not sent: only the host asks for it.
+  bool settings_differ = false;
 };
 /// The host took the node for lost and goes on without it: stop the workers, then join again.
 struct NotAMember {

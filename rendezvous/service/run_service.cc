@@ -422,7 +422,7 @@ void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
             release_from_exit_barrier(run, message.client);
           } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {
             if constexpr (std::is_same_v<Message, JoinRefused>)
-              if (message.text.starts_with(kSettingsDiffer)) message.text += remedy(run, now);
+              if (message.settings_differ) message.text += remedy(run, now);
             const ConnectionId to = message.to;
             send_message(run, to, NativeMessage(std::move(message)));
           }

@@ -144,6 +144,10 @@ TEST_CASE_METHOD(PairTest, "doctor of nodes: the all-reduce fails, or is not tri
   facts.own->no_reduce = "there is no torch";
   CHECK(check("all_reduce").verdict == Verdict::Note);
   CHECK_THAT(check("all_reduce").found, Catch::Contains("there is no torch"));
+  facts.own->no_reduce = "--crashed: the words of a Python mean nothing";
+  CHECK_THAT(check("all_reduce").remedy, Catch::Contains("PYTHON_EXEC"));
+  facts.no_torch = true;
+  CHECK(check("all_reduce").remedy.empty());
 }
 
 TEST_CASE_METHOD(PairTest, "doctor of nodes: a missing node is a failure", "[unit][musterctl]") {

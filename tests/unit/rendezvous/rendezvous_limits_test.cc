@@ -34,6 +34,7 @@ TEST_CASE("rendezvous: the number of a round's workers fits an int", "[unit][ren
   REQUIRE(refused.size() == 1);
   CHECK(refused.at(1).why == JoinRefused::Why::Settings);
   CHECK_THAT(refused.at(1).text, Catch::Contains("1 to 16384 are possible"));
+  CHECK_FALSE(refused.at(1).settings_differ);
   --event.local_world_size;
   CHECK(test.sent<JoinRefused>(test.after(0s, event)).empty());
 }

@@ -176,6 +176,7 @@ TEST_CASE_METHOD(RendezvousTest, "rendezvous: unequal settings are refused, nami
   const auto refused = sent<JoinRefused>(after(0s, other));
   REQUIRE(refused.size() == 1);
   CHECK(refused.at(2).text == "settings differ: --nnodes=2:8 against 2:4 (b_1_0 against the host)");
+  CHECK(refused.at(2).settings_differ);
   auto newer = join(3, "c");
   newer.protocol_version = 2;
   newer.muster_version = "9.0";
