@@ -16,6 +16,7 @@
 #include "agent/sessions/c10d_state_link.h"
 #include "agent/sessions/retry_pause.h"
 #include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/core/exit_barrier.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/net/clock.h"
 #include "rendezvous/net/name_lookup.h"
@@ -359,7 +360,7 @@ asio::awaitable<void> C10dSession::check_closed_run() {
   if (phase_ != Phase::Running) co_return;
   std::vector<std::string> keys{"torch.rendezvous." + settings_.run_id + "." +
                                 std::to_string(round_->ready().round) +
-                                "/torchelastic/agent/terminal_state/num_members"};
+                                std::string(kExitBarrierCountKey)};
   const auto somebody_done = co_await link_.client().check(std::move(keys));
   if (phase_ != Phase::Running || !somebody_done || *somebody_done) co_return;
   end(false, "another node has given up and closed the run");

@@ -2,8 +2,9 @@
 //
 // There is one implementation for each kind of rendezvous: native_session (the host is a muster),
 // c10d_session (the host is a torchrun), static_session (--rdzv-backend static), local_session (one
-// node, no network). A new backend needs a new implementation. Everything runs on the agent's only
-// loop. After close() no handler is called.
+// node, no network). network_session (c10d) and etcd_session find out who the host is, and then use
+// one of these. A new backend needs a new implementation. Everything runs on the agent's only loop.
+// After close() no handler is called.
 #pragma once
 
 #include <functional>

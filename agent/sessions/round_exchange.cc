@@ -7,6 +7,7 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "agent/core/rank_messages.h"
+#include "rendezvous/core/exit_barrier.h"
 #include "rendezvous/core/seconds_text.h"
 #include "rendezvous/core/whole_number.h"
 #include "rendezvous/net/clock.h"
@@ -22,8 +23,6 @@ constexpr std::string_view kMasterAddr = "MASTER_ADDR";
 constexpr std::string_view kMasterPort = "MASTER_PORT";
 constexpr std::string_view kRoleInfo = "torchelastic/role_info";
 constexpr std::string_view kAssignedRanks = "torchelastic/assigned_ranks";
-constexpr std::string_view kNumMembers = "torchelastic/agent/terminal_state/num_members";
-constexpr std::string_view kLastMember = "torchelastic/agent/terminal_state/last_member";
 constexpr std::string_view kNodesClaim = "muster/nnodes";
 constexpr std::string_view kRefusal = "muster/refusal";
 constexpr std::string_view kIgnored = "<val_ignored>";  // As torch.
@@ -326,8 +325,8 @@ asio::awaitable<ExchangeResult<AssignedRanks>> RoundExchange::ranks() {
 }
 
 asio::awaitable<ExchangeResult<void>> RoundExchange::exit_barrier(Duration limit) {
-  const std::string members = key(kNumMembers);
-  const std::string last = key(kLastMember);
+  const std::string members = options_.prefix + std::string(kExitBarrierCountKey);
+  const std::string last = options_.prefix + std::string(kExitBarrierKey);
   const auto arrived = co_await client_->add(members, 1);
   if (!arrived) co_return failed("arriving at the exit barrier", arrived.error());
   if (*arrived == options_.group_world_size) {

@@ -37,10 +37,6 @@ struct MasterAddress {
   std::uint16_t port = 0;
 };
 
-/// A complete round still fails if a member has died or is silent in the exchange. Then another
-/// round is tried. After this many failed rounds in a row the node stops trying.
-inline constexpr int kMaxFailedRounds = 3;
-
 /// How long an agent waits for the other agents at the exit barrier: torchrun's default.
 inline constexpr Duration kExitBarrier = std::chrono::seconds(300);
 

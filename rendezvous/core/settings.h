@@ -66,6 +66,11 @@ struct RendezvousSettings {
   Duration dead_after() const { return keep_alive_interval * keep_alive_max_attempt; }
 };
 
+/// A complete round still fails if a member has died or is silent when the nodes exchange their
+/// ranks. Then another round is tried. After this many failed rounds in a row the node stops
+/// trying.
+inline constexpr int kMaxFailedRounds = 3;
+
 /// A time limit, and the key of --rdzv-conf that sets it.
 struct NamedLimit {
   Duration time{};

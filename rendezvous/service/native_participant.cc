@@ -6,8 +6,6 @@
 namespace muster {
 namespace {
 
-constexpr int kMaxFailedRounds = 3;
-
 std::string why_restart(const RestartRound& message) {
   const std::string who = to_string(message.who);
   switch (message.cause) {

@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/core/exit_barrier.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/line_bucket.h"
 #include "rendezvous/core/rendezvous.h"
@@ -33,10 +34,6 @@
 #include "rendezvous/wire/state_key.h"
 
 namespace muster {
-
-/// The end of the key for which a torchrun node waits after its workers have succeeded.
-inline constexpr std::string_view kExitBarrierKey =
-    "/torchelastic/agent/terminal_state/last_member";
 
 struct RunServiceOptions {
   std::string muster_version;
