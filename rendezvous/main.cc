@@ -31,6 +31,7 @@
 #include "rendezvous/net/etcd_login.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
+#include "rendezvous/net/refused_call.h"
 #include "rendezvous/net/service_manager.h"
 #include "rendezvous/net/standard_output.h"
 #include "rendezvous/net/store_server.h"
@@ -338,6 +339,10 @@ int run(int argc, char** argv) {
   if (!read.errors.empty()) return kExitUsage;
   if (!read.config.completion.empty()) return print(completion_script(app, read.config.completion));
   if (read.config.check) return print("musterd: the configuration is ok\n");
+  if (const auto refused = refused_call()) {
+    std::fprintf(stderr, "musterd: %s\n", refused->text().c_str());
+    return kExitFailure;
+  }
   begin_log(read.arguments.log_level);
   raise_descriptor_limit();
   const int code = serve(std::move(read), words, argv);

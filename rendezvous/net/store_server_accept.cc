@@ -1,6 +1,7 @@
 // StoreServer: accepts connections, refuses those that exceed a limit, and pauses when no
 // descriptors are left.
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -22,6 +23,17 @@ namespace {
 constexpr int kAcceptsAtOnce = 256;  // After so many, existing connections are served first.
 constexpr Duration kAcceptRetry = std::chrono::milliseconds(200);
 
+/// A container may refuse accept4: accept has no flags, but otherwise does the same.
+int accept_connection(int listener, sockaddr* peer, socklen_t* size) {
+  const int fd = ::accept4(listener, peer, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0 || (errno != EPERM && errno != ENOSYS)) return fd;
+  const int plain = ::accept(listener, peer, size);
+  if (plain < 0) return plain;
+  ::fcntl(plain, F_SETFD, FD_CLOEXEC);
+  ::fcntl(plain, F_SETFL, ::fcntl(plain, F_GETFL) | O_NONBLOCK);
+  return plain;
+}
+
 }  // namespace
 
 void StoreServer::Impl::accept_from(std::size_t listener) {
@@ -29,8 +41,7 @@ void StoreServer::Impl::accept_from(std::size_t listener) {
   for (int i = 0; i < kAcceptsAtOnce && set_.is_open() && !accept_again_; ++i) {
     tcp::endpoint peer;
     socklen_t size = static_cast<socklen_t>(peer.capacity());
-    OwnedFd fd(
-        ::accept4(listeners_[listener].fd.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    OwnedFd fd(accept_connection(listeners_[listener].fd.get(), peer.data(), &size));
     if (fd.get() >= 0) {
       peer.resize(size);
       admit(std::move(fd), peer);

@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import struct
+import subprocess
 import sys
 import unittest
 
@@ -123,9 +124,11 @@ class RefusedCalls(MusterTest):
         "sched_yield": (24, 124), "sendmmsg": (307, 269), "set_robust_list": (273, 99), "statfs": (137, 43),
         "statx": (332, 291), "sysinfo": (99, 179), "timer_create": (222, 107)}
     SAYS_SO = {
-        "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, 22), "eventfd2": (290, 19),
-        "ioctl": (16, 29), "pipe2": (293, 59), "prctl": (157, 167), "signalfd4": (289, 74),
-        "timerfd_create": (283, 85), "timerfd_settime": (286, 86), "waitid": (247, 95)}
+        "bind": (49, 200), "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, 22),
+        "eventfd2": (290, 19), "getsockname": (51, 204), "ioctl": (16, 29), "listen": (50, 201), "pipe2": (293, 59),
+        "prctl": (157, 167), "recvfrom": (45, 207), "recvmsg": (47, 212), "sendmsg": (46, 211), "sendto": (44, 206),
+        "signalfd4": (289, 74), "socket": (41, 198), "socketpair": (53, 199), "timerfd_create": (283, 85),
+        "timerfd_settime": (286, 86), "waitid": (247, 95)}
     FCNTL = (72, 25)
     # glibc starts threads with clone only if clone3 answers with ENOSYS.
     ONLY_WITH_ENOSYS = "clone3"
@@ -241,6 +244,52 @@ class RefusedCalls(MusterTest):
                     self.assertEqual(process.wait(60), 0, self.read("err"))
                     self.assertEqual(sorted(self.read("got").split()), expected)
                     self.assert_nothing_left()
+
+
+@unittest.skipIf(os.uname().machine not in MACHINES, "the numbers of system calls are those of x86-64 and of aarch64")
+class RefusedByMusterd(MusterTest):
+    """The same for musterd. "listening" without an answer to any node would look like a network that is broken."""
+
+    NOT_MADE = {"waitid", "prctl"}
+    GOES_ON = ("accept4", "faccessat2", "getrandom", "prlimit64", "rseq", "statx")
+
+    def number(self, call):
+        numbers = {**RefusedCalls.GOES_ON, **RefusedCalls.SAYS_SO}[call]
+        return numbers[MACHINES.index(os.uname().machine)]
+
+    def start_musterd(self, call, error):
+        process = subprocess.Popen(
+            [os.environ["MUSTERD_BIN"], "--port=0", "--bind=127.0.0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=self.token.environment(), preexec_fn=refuses(self.number(call), error))
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def check_sentence(self, call, error):
+        process = self.start_musterd(call, error)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (1, ""), err)
+        self.assertRegex(err, rf"^musterd: cannot .*: {call}: {os.strerror(error)}\. .*must allow this system call")
+        self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_what_musterd_cannot_do_without(self):
+        for error in (errno.EPERM, errno.ENOSYS):
+            for call in RefusedCalls.SAYS_SO.keys() - self.NOT_MADE:
+                with self.subTest(call, error=errno.errorcode[error]):
+                    self.check_sentence(call, error)
+        self.check_sentence("clone3", errno.EPERM)
+
+    def test_musterd_goes_on_without(self):
+        for error in (errno.EPERM, errno.ENOSYS):
+            for call in self.GOES_ON:
+                with self.subTest(call, error=errno.errorcode[error]):
+                    process = self.start_musterd(call, error)
+                    port = process.stdout.readline().rsplit(":", 1)[-1].strip()
+                    self.run_muster("--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                                    "--rdzv-conf=is_host=false,last_call_timeout=1,join_timeout=60", "--no-python", "true",
+                                    expect=0)
+                    process.terminate()
+                    self.assertEqual(process.wait(60), 0)
 
 
 if __name__ == "__main__":
