@@ -32,6 +32,7 @@
 #include "rendezvous/core/limit_advice.h"
 #include "rendezvous/net/c10d_allow.h"
 #include "rendezvous/net/etcd_login.h"
+#include "rendezvous/net/first_process.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/standard_output.h"
 #include "rendezvous/net/tls_socket.h"
@@ -197,24 +198,13 @@ Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
   return set_up_c10d_allow(flags, rendezvous);
 }
 
-void end_by_signal(int number) {
-  ::_exit(128 + number);
-}
-
-/// In the first process of a container (pid 1) the kernel drops a signal whose action is the
-/// default one. These actions stay until the front has blocked the signals: start-up, --preflight
-/// and slow storage may take long.
-void end_by_signals_as_first_process() {
-  if (::getpid() != 1) return;
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
-    struct sigaction action {};
-    ::sigaction(number, nullptr, &action);
-    if (action.sa_handler == SIG_DFL) ::signal(number, end_by_signal);
-  }
+/// These actions stay until the front has blocked the signals: start-up, --preflight and slow
+/// storage may take long.
+[[gnu::constructor(101)]] void prepare_first_process() {
+  end_by_signals_as_first_process();
 }
 
 int run(int argc, char** argv) {
-  end_by_signals_as_first_process();
   ::signal(SIGCHLD, SIG_DFL);  // A parent may have left it ignored: waitid() would find no child.
   const std::string argv0 = argc > 0 ? argv[0] : "muster";
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);

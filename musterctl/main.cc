@@ -32,6 +32,7 @@
 #include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
 #include "rendezvous/core/build_info.h"
+#include "rendezvous/net/first_process.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/standard_output.h"
 #include "rendezvous/tls/tls_pump.h"
@@ -479,6 +480,11 @@ int run(int argc, char** argv) {
   const bool asks = !app.got_subcommand("ps") && !app.got_subcommand("doctor-peer");
   if (asks && !apply_config(arguments)) return kExitUsage;
   return chosen();
+}
+
+/// `docker run IMAGE musterctl status --watch` ends at ctrl-C.
+[[gnu::constructor(101)]] void prepare_first_process() {
+  end_by_signals_as_first_process();
 }
 
 }  // namespace

@@ -29,6 +29,7 @@
 #include "rendezvous/musterd_process.h"
 #include "rendezvous/net/console_log_sink.h"
 #include "rendezvous/net/etcd_login.h"
+#include "rendezvous/net/first_process.h"
 #include "rendezvous/net/guarded_loop.h"
 #include "rendezvous/net/openssl_token.h"
 #include "rendezvous/net/refused_call.h"
@@ -314,6 +315,11 @@ void begin_log(const std::string& level) {
 // Returns the exit code.
 int print(const std::string& text) {
   return print_all("musterd", text);
+}
+
+/// These actions stay until StopSignals has blocked the signals: slow storage may take long.
+[[gnu::constructor(101)]] void prepare_first_process() {
+  end_by_signals_as_first_process();
 }
 
 int run(int argc, char** argv) {

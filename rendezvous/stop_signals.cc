@@ -29,9 +29,9 @@ sigset_t signal_set() {
 
 int open_signals() {
   const sigset_t set = signal_set();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   for (const int number : kSignals)
     ::signal(number, SIG_DFL);  // An ignored signal would not come.
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   const int fd = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   if (fd < 0) throw boost::system::system_error(from_errno(errno), "signalfd");
   return fd;

@@ -4,7 +4,9 @@
 tests/hardship/musterd_moments.py kills musterd at seeded moments."""
 import hashlib
 import os
+import pathlib
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -221,6 +223,27 @@ class Refused(StateTest):
     def test_a_folder_that_cannot_be_made(self):
         self.state = self.dir / "not" / "there"
         self.assertIn("cannot be made: No such file", self.refused())
+
+    def test_a_signal_ends_the_first_process_of_a_container_while_the_storage_is_slow(self):
+        """For the first process of a pid namespace the kernel drops signals with the default action."""
+        own = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        if subprocess.run([*own, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("a pid namespace needs root")
+        self.stop_musterd()
+        locked = sqlite3.connect(self.state / "musterd.db", isolation_level=None)
+        self.addCleanup(locked.close)
+        locked.execute("PRAGMA locking_mode=EXCLUSIVE")
+        locked.execute("BEGIN EXCLUSIVE")  # musterd waits for some seconds.
+        with open(self.dir / "err.container", "w") as err:
+            container = subprocess.Popen(
+                [*own, MUSTERD, "--bind=127.0.0.1", "--port=0", f"--state-dir={self.state}"],
+                stdout=subprocess.DEVNULL, stderr=err, env=self.environment())
+        self.addCleanup(container.wait)
+        self.addCleanup(container.kill)
+        wait_for(lambda: "access" in self.read("err.container"), "musterd to begin")
+        children = pathlib.Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text()
+        os.kill(int(children), signal.SIGTERM)
+        self.assertEqual(container.wait(PATIENCE_S), 128 + signal.SIGTERM, self.read("err.container"))
 
 
 class Versions(StateTest):
