@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/python_text.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

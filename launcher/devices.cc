@@ -11,9 +11,9 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "base/python_text.h"
+#include "base/system/nvml.h"
 #include "launcher/numa_topology.h"
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/net/nvml.h"
 
 namespace muster {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/build_info.h"
-#include "rendezvous/core/python_text.h"
+#include "base/build_info.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

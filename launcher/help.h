@@ -19,7 +19,7 @@ std::string usage_error_text(const ProgramName& program, std::string_view messag
 /// The text of --help for a terminal of this width.
 std::string help_text(const ProgramName& program, int columns);
 /// The text of --version: "muster 0.1.0", and what it was built from
-/// (rendezvous/core/build_info.h).
+/// (base/build_info.h).
 std::string version_text();
 /// The completion script for "bash", "zsh", "fish" or "tcsh".
 std::string_view completion_script(std::string_view shell);

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "agent/core/uninterruptible.h"
-#include "rendezvous/core/python_text.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

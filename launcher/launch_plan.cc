@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/python_text.h"
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
 #include "launcher/python_command.h"
@@ -15,7 +16,6 @@
 #include "launcher/stop_flags.h"
 #include "launcher/stream_flags.h"
 #include "launcher/worker_count.h"
-#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

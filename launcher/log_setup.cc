@@ -7,7 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/own_lines.h"
-#include "rendezvous/core/python_text.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

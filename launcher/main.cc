@@ -21,6 +21,9 @@
 #include "agent/io/failure_output.h"
 #include "agent/io/preflight.h"
 #include "agent/io/run_job.h"
+#include "base/limit_advice.h"
+#include "base/system/first_process.h"
+#include "base/system/standard_output.h"
 #include "launcher/argparse.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
@@ -29,13 +32,10 @@
 #include "launcher/node_facts.h"
 #include "launcher/plan_text.h"
 #include "launcher/rendezvous_setup.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/c10d_allow.h"
-#include "rendezvous/net/etcd_login.h"
-#include "rendezvous/net/first_process.h"
-#include "rendezvous/net/openssl_token.h"
-#include "rendezvous/net/standard_output.h"
-#include "rendezvous/net/tls_socket.h"
+#include "rendezvous/access/openssl_token.h"
+#include "rendezvous/server/c10d_allow.h"
+#include "rendezvous/state/etcd/etcd_login.h"
+#include "rendezvous/tls/tls_socket.h"
 
 namespace muster {
 namespace {

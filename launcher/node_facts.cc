@@ -11,12 +11,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/python_text.h"
+#include "base/system/cgroup_limits.h"
+#include "base/system/system_random.h"
 #include "launcher/devices.h"
 #include "launcher/numa_topology.h"
 #include "launcher/script_check.h"
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/net/cgroup_limits.h"
-#include "rendezvous/net/system_random.h"
 
 namespace muster {
 namespace {

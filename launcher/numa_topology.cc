@@ -11,7 +11,7 @@
 #include <memory>
 #include <set>
 
-#include "rendezvous/net/library_function.h"
+#include "base/system/library_function.h"
 
 namespace muster {
 namespace {

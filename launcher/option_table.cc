@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "launcher/flags.h"
-#include "rendezvous/core/check.h"
 
 namespace muster {
 namespace {

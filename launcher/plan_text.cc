@@ -11,10 +11,10 @@
 #include "agent/core/signal_name.h"
 #include "agent/core/worker_command.h"
 #include "agent/core/worker_env.h"
+#include "base/python_text.h"
+#include "base/seconds_text.h"
 #include "launcher/python_command.h"
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/core/seconds_text.h"
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 
 namespace muster {
 namespace {

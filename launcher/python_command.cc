@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/python_text.h"
+#include "base/check.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/core/whole_number.h"
+#include "base/python_text.h"
+#include "base/whole_number.h"
 
 namespace muster {
 namespace {

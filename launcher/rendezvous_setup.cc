@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/core/tls_allow.h"
+#include "base/python_text.h"
+#include "rendezvous/access/tls_allow.h"
 #include "rendezvous/http/http_route.h"
 
 namespace muster {

@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "agent/core/worker_command.h"
+#include "base/python_text.h"
 #include "launcher/python_command.h"
-#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

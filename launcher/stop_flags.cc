@@ -8,8 +8,8 @@
 #include <string>
 
 #include "agent/core/signal_name.h"
+#include "base/python_text.h"
 #include "launcher/stream_flags.h"
-#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "agent/core/log_cut.h"
 #include "agent/core/signal_name.h"
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/core/whole_number.h"
+#include "base/python_text.h"
+#include "base/whole_number.h"
 
 namespace muster {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 #include <string_view>
 
+#include "base/python_text.h"
 #include "launcher/devices.h"
-#include "rendezvous/core/python_text.h"
 
 namespace muster {
 namespace {

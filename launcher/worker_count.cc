@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/core/worker_env.h"
-#include "rendezvous/core/python_text.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "rendezvous/core/bounded_json.h"
+#include "base/bounded_json.h"
 
 namespace muster::ctl {
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/wire/http_key.h"
+#include "rendezvous/access/http_key.h"
 
 namespace muster::ctl {
 namespace {

@@ -7,7 +7,7 @@
 #include <boost/system/result.hpp>
 
 #include "musterctl/http_text.h"
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
 
 namespace muster::ctl {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
-#include "rendezvous/net/config_file.h"
-#include "rendezvous/wire/config_json.h"
+#include "base/config_json.h"
+#include "base/system/config_file.h"
 
 namespace muster::ctl {
 namespace {

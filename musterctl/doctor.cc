@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/next_field.h"
+#include "base/size_text.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/core/next_field.h"
-#include "rendezvous/core/size_text.h"
 
 namespace muster::ctl {
 namespace {

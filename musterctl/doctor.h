@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/system/cgroup_limits.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/gpu_health.h"
-#include "rendezvous/net/cgroup_limits.h"
 
 namespace muster::ctl {
 

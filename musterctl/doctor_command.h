@@ -9,7 +9,7 @@
 
 #include "musterctl/doctor_peer.h"
 #include "musterctl/http_text.h"
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
 
 namespace muster::ctl {
 

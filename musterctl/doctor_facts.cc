@@ -17,11 +17,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/temporary_places.h"
 #include "musterctl/answer_json.h"
 #include "musterctl/interfaces.h"
 #include "musterctl/python_program.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/core/temporary_places.h"
 
 namespace muster::ctl {
 namespace {

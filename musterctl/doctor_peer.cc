@@ -16,18 +16,18 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "base/hex.h"
+#include "base/net/name_lookup.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
+#include "base/system/system_random.h"
 #include "musterctl/interfaces.h"
 #include "musterctl/pair_schedule.h"
 #include "musterctl/peer_facts.h"
 #include "musterctl/peer_json.h"
 #include "musterctl/peer_reduce.h"
 #include "musterctl/probe.h"
-#include "rendezvous/core/hex.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/net/spawn_task.h"
-#include "rendezvous/net/store_client.h"
-#include "rendezvous/net/system_random.h"
+#include "rendezvous/client/store_client.h"
 
 namespace muster::ctl {
 

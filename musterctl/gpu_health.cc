@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/net/nvml.h"
+#include "base/system/nvml.h"
 
 namespace muster::ctl {
 namespace {

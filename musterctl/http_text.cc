@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "rendezvous/wire/percent.h"
+#include "base/percent.h"
 
 namespace muster::ctl {
 

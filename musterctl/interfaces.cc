@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster::ctl {
 namespace {

@@ -14,10 +14,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/run_id_file_name.h"
+#include "base/size_text.h"
 #include "musterctl/process_texts.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/core/run_id_file_name.h"
-#include "rendezvous/core/size_text.h"
 
 namespace muster::ctl {
 namespace {

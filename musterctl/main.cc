@@ -22,6 +22,10 @@
 #include <CLI/Formatter.hpp>
 #include <boost/system/error_code.hpp>
 
+#include "base/build_info.h"
+#include "base/printable_text.h"
+#include "base/system/first_process.h"
+#include "base/system/standard_output.h"
 #include "musterctl/client.h"
 #include "musterctl/completion.h"
 #include "musterctl/ctl_config.h"
@@ -31,13 +35,9 @@
 #include "musterctl/patience.h"
 #include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/core/build_info.h"
-#include "rendezvous/net/first_process.h"
-#include "rendezvous/net/openssl_token.h"
-#include "rendezvous/net/standard_output.h"
+#include "rendezvous/access/http_key.h"
+#include "rendezvous/access/openssl_token.h"
 #include "rendezvous/tls/tls_pump.h"
-#include "rendezvous/wire/http_key.h"
-#include "rendezvous/wire/printable_text.h"
 
 namespace muster::ctl {
 namespace {

@@ -1,6 +1,6 @@
 #include "musterctl/pair_schedule.h"
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster::ctl {
 

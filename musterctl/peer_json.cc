@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/core/json_integer.h"
+#include "base/json_integer.h"
 
 namespace muster::ctl {
 namespace {

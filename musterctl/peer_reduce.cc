@@ -10,8 +10,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include "base/net/no_throw.h"
 #include "musterctl/peer_json.h"
-#include "rendezvous/net/no_throw.h"
 
 namespace muster::ctl {
 

@@ -17,10 +17,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
 #include "musterctl/interfaces.h"
 #include "musterctl/peer_wire.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/spawn_task.h"
 
 namespace muster::ctl {
 

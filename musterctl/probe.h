@@ -8,8 +8,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/system/result.hpp>
 
+#include "base/net/listener.h"
 #include "musterctl/peer_facts.h"
-#include "rendezvous/net/listener.h"
 
 namespace muster::ctl {
 

@@ -8,14 +8,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
+#include "base/json_integer.h"
+#include "base/printable_text.h"
 #include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
 #include "musterctl/patience.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/core/json_integer.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/printable_text.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster::ctl {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable_text.h"
 #include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
-#include "rendezvous/wire/printable_text.h"
 
 namespace muster::ctl {
 namespace {

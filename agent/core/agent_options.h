@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/settings.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
+#include "rendezvous/rounds/settings.h"
 
 namespace muster {
 
-class TokenCrypto;  // rendezvous/wire/token_proof.h
+class TokenCrypto;  // rendezvous/access/token_proof.h
 class TlsPump;      // rendezvous/tls/tls_pump.h
-class TlsAllow;     // rendezvous/core/tls_allow.h
-struct C10dAllow;   // rendezvous/net/c10d_allow.h
+class TlsAllow;     // rendezvous/access/tls_allow.h
+struct C10dAllow;   // rendezvous/server/c10d_allow.h
 
 /// Which of a worker's streams an option applies to: torchrun's 0, 1, 2 and 3.
 struct StreamSet {

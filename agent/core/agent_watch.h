@@ -8,7 +8,7 @@
 #include <chrono>
 
 #include "agent/core/watched_time.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 

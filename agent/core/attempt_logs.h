@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "agent/core/log_cut.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/node_report.h"
+#include "base/ids.h"
+#include "rendezvous/rounds/node_report.h"
 
 namespace muster {
 

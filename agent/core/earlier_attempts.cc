@@ -5,7 +5,7 @@
 #include "agent/core/report_text.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/tail_ring.h"
-#include "rendezvous/core/cut_text.h"
+#include "base/cut_text.h"
 
 namespace muster {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/core/strict_json.h"
-#include "rendezvous/core/bounded_json.h"
-#include "rendezvous/core/json_integer.h"
+#include "base/bounded_json.h"
+#include "base/json_integer.h"
 
 namespace muster {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/core/ranks.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

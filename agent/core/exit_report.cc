@@ -12,7 +12,7 @@
 #include "agent/core/report_text.h"
 #include "agent/core/signal_name.h"
 #include "agent/core/tail_ring.h"
-#include "rendezvous/core/time_text.h"
+#include "base/time_text.h"
 
 namespace muster {
 namespace {

@@ -13,7 +13,7 @@
 #include "agent/core/end_cause.h"
 #include "agent/core/error_file.h"
 #include "agent/core/worker_end.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

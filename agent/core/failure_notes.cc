@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "rendezvous/core/size_text.h"
+#include "base/size_text.h"
 
 namespace muster {
 namespace {

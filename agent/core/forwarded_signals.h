@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

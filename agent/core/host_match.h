@@ -7,7 +7,7 @@
 
 namespace muster {
 
-/// Addresses are numeric and in one canonical form (rendezvous/net/name_lookup.h).
+/// Addresses are numeric and in one canonical form (base/net/name_lookup.h).
 struct HostFacts {
   std::string hostname;                         // gethostname()
   std::string own_canonical;                    // The resolver's canonical name for the hostname.

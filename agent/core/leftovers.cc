@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/seconds_text.h"
+#include "base/seconds_text.h"
 
 namespace muster {
 

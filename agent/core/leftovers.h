@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "agent/core/watched_time.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 namespace {

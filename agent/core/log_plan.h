@@ -9,7 +9,7 @@
 #include "agent/core/agent_options.h"
 #include "agent/core/logs_specs.h"
 #include "agent/core/string_template.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

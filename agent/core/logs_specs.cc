@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/core/whole_number.h"
+#include "base/whole_number.h"
 
 namespace muster {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <optional>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 namespace {

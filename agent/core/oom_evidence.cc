@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cstdint>
 
-#include "rendezvous/core/next_field.h"
-#include "rendezvous/core/size_text.h"
+#include "base/next_field.h"
+#include "base/size_text.h"
 
 namespace muster {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

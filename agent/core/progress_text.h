@@ -8,7 +8,7 @@
 #include "agent/core/agent_options.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_env.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

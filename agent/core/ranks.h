@@ -1,5 +1,5 @@
 // Computes the ranks of all workers from the messages of the nodes in the round: checks what peers
-// sent, before rendezvous/core/round_ranks.h numbers the workers.
+// sent, before rendezvous/rounds/round_ranks.h numbers the workers.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 #include <boost/system/result.hpp>
 
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/round_ranks.h"
+#include "base/ids.h"
+#include "rendezvous/rounds/round_ranks.h"
 
 namespace muster {
 

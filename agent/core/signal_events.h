@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <tuple>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/core/watched_time.h"
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 

@@ -13,8 +13,8 @@
 #include "agent/core/agent_options.h"
 #include "agent/core/leftovers.h"
 #include "agent/core/worker_end.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster {
 

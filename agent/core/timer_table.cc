@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/core/bounded_json.h"
-#include "rendezvous/core/json_integer.h"
+#include "base/bounded_json.h"
+#include "base/json_integer.h"
 
 namespace muster {
 namespace {

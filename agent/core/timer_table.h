@@ -18,7 +18,7 @@
 #include <boost/system/result.hpp>
 
 #include "agent/core/watched_time.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/python_text.h"
+#include "base/check.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

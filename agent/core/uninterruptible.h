@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "agent/core/watched_time.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <optional>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "agent/core/string_template.h"
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/hex.h"
+#include "base/check.h"
+#include "base/hex.h"
 
 namespace muster {
 

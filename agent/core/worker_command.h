@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

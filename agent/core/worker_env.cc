@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/python_text.h"
+#include "base/check.h"
+#include "base/python_text.h"
 
 namespace muster {
 namespace {

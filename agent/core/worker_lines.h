@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/core/supervisor.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

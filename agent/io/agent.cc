@@ -38,8 +38,8 @@
 #include "agent/sessions/call_within.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/workers_store.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/clock.h"
+#include "base/limit_advice.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "agent/io/owned_folder.h"
 #include "agent/posix/find_program.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/log_console.h"
-#include "rendezvous/net/same_file.h"
+#include "base/from_errno.h"
+#include "base/limit_advice.h"
+#include "base/result.h"
+#include "base/system/log_console.h"
+#include "base/system/same_file.h"
 
 namespace muster {
 namespace {

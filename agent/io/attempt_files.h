@@ -12,7 +12,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/run_files.h"
 #include "agent/logs/log_file.h"
-#include "rendezvous/core/result.h"
+#include "base/result.h"
 
 namespace muster {
 

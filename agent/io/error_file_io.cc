@@ -15,11 +15,11 @@
 #include "agent/core/error_file.h"
 #include "agent/io/owned_folder.h"
 #include "agent/posix/process_scan.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/whole_number.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/owned_fd.h"
-#include "rendezvous/net/same_file.h"
+#include "base/from_errno.h"
+#include "base/system/clock.h"
+#include "base/system/owned_fd.h"
+#include "base/system/same_file.h"
+#include "base/whole_number.h"
 
 namespace muster {
 namespace {

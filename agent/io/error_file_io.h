@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/core/result.h"
+#include "base/result.h"
 
 namespace muster {
 

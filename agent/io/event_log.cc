@@ -5,8 +5,8 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/io/worker_group.h"
-#include "rendezvous/core/check.h"
-#include "rendezvous/net/clock.h"
+#include "base/check.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

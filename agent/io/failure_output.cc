@@ -11,7 +11,7 @@
 
 #include "agent/io/error_file_io.h"
 #include "agent/io/worker_group.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

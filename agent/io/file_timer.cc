@@ -17,9 +17,9 @@
 #include "agent/core/signal_name.h"
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/same_file.h"
+#include "base/from_errno.h"
+#include "base/system/clock.h"
+#include "base/system/same_file.h"
 
 namespace muster {
 namespace {

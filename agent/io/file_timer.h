@@ -19,10 +19,10 @@
 #include "agent/core/timer_table.h"
 #include "agent/core/worker_table.h"
 #include "agent/io/temporary_folder.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/log_limiter.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/system/log_limiter.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

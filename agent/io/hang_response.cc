@@ -8,7 +8,7 @@
 
 #include "agent/core/signal_name.h"
 #include "agent/posix/process_activity.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -13,8 +13,8 @@
 #include "agent/core/worker_table.h"
 #include "agent/io/periodic_check.h"
 #include "agent/io/stack_collector.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -10,8 +10,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "agent/posix/helper_process.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/result.h"
+#include "base/from_errno.h"
+#include "base/result.h"
 
 namespace muster {
 

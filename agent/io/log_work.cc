@@ -7,7 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/own_lines.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

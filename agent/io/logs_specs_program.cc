@@ -19,12 +19,12 @@
 
 #include "agent/io/helper_end.h"
 #include "agent/posix/find_program.h"
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/bounded_work.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/owned_fd.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/check.h"
+#include "base/from_errno.h"
+#include "base/net/bounded_work.h"
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

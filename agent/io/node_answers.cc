@@ -11,8 +11,8 @@
 
 #include <boost/asio/post.hpp>
 
-#include "rendezvous/core/limits.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {

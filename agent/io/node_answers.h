@@ -13,7 +13,7 @@
 #include "agent/core/log_cut.h"
 #include "agent/io/hang_response.h"
 #include "agent/io/log_work.h"
-#include "rendezvous/core/node_report.h"
+#include "rendezvous/rounds/node_report.h"
 
 namespace muster {
 

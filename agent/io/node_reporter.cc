@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "agent/core/report_text.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/system_random.h"
+#include "base/system/clock.h"
+#include "base/system/system_random.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {

@@ -16,7 +16,7 @@
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_env.h"
 #include "agent/core/worker_table.h"
-#include "rendezvous/core/node_report.h"
+#include "rendezvous/rounds/node_report.h"
 
 namespace muster {
 

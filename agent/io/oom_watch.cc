@@ -8,7 +8,7 @@
 #include <charconv>
 
 #include "agent/posix/process_scan.h"
-#include "rendezvous/core/proc_cgroup.h"
+#include "base/proc_cgroup.h"
 
 namespace muster {
 namespace {

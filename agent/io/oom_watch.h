@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/core/oom_evidence.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

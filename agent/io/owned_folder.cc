@@ -16,9 +16,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/same_file.h"
-#include "rendezvous/net/system_random.h"
+#include "base/from_errno.h"
+#include "base/system/same_file.h"
+#include "base/system/system_random.h"
 
 namespace muster {
 namespace {

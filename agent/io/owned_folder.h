@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <string>
 
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

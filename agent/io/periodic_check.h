@@ -7,7 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -14,8 +14,8 @@
 
 #include "agent/core/log_plan.h"
 #include "agent/io/owned_folder.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/same_file.h"
+#include "base/from_errno.h"
+#include "base/system/same_file.h"
 
 namespace muster {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/io/temporary_folder.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -9,7 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/worker_channel.h"
-#include "rendezvous/core/limit_advice.h"
+#include "base/limit_advice.h"
 
 namespace muster {
 

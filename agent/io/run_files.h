@@ -13,8 +13,8 @@
 #include "agent/io/file_timer.h"
 #include "agent/io/run_dir.h"
 #include "agent/io/temporary_folder.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

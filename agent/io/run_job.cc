@@ -19,10 +19,10 @@
 #include "agent/posix/bounded_child.h"
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/split.h"
-#include "rendezvous/core/hex.h"
-#include "rendezvous/core/run_id_file_name.h"
-#include "rendezvous/net/owned_fd.h"
-#include "rendezvous/net/system_random.h"
+#include "base/hex.h"
+#include "base/run_id_file_name.h"
+#include "base/system/owned_fd.h"
+#include "base/system/system_random.h"
 
 namespace muster {
 namespace {

@@ -25,10 +25,10 @@
 #include "agent/posix/find_program.h"
 #include "agent/posix/helper_process.h"
 #include "agent/posix/process_activity.h"
-#include "rendezvous/net/bounded_work.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/bounded_work.h"
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -15,8 +15,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/stack_text.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/time.h"
+#include "base/ids.h"
+#include "base/time.h"
 
 namespace muster {
 

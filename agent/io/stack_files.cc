@@ -9,10 +9,10 @@
 
 #include "agent/io/temporary_folder.h"
 #include "agent/posix/write_all.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/bounded_work.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/from_errno.h"
+#include "base/net/bounded_work.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -9,7 +9,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "agent/io/owned_folder.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/temporary_places.h"
+#include "base/from_errno.h"
+#include "base/temporary_places.h"
 
 namespace muster {
 namespace {

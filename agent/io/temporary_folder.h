@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/posix/find_program.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -19,8 +19,8 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/clock.h"
+#include "base/from_errno.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -18,10 +18,10 @@
 
 #include "agent/core/preemption.h"
 #include "agent/core/worker_lines.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -19,11 +19,11 @@
 #include "agent/posix/find_program.h"
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/spawn.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/wait_for_room.h"
+#include "base/from_errno.h"
+#include "base/limit_advice.h"
+#include "base/system/clock.h"
+#include "base/system/wait_for_room.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {

@@ -14,8 +14,8 @@
 #include "agent/posix/bounded_read.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim_reports.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/wire/printable_text.h"
+#include "base/printable_text.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "agent/core/pipe_size.h"
 #include "agent/logs/pipe_growth.h"
-#include "rendezvous/core/from_errno.h"
+#include "base/from_errno.h"
 
 namespace muster {
 namespace {

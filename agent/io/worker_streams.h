@@ -13,7 +13,7 @@
 #include "agent/core/log_plan.h"
 #include "agent/io/attempt_files.h"
 #include "agent/logs/log_pump.h"
-#include "rendezvous/core/result.h"
+#include "base/result.h"
 
 namespace muster {
 

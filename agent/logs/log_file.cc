@@ -19,7 +19,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/logs/log_streams.h"
-#include "rendezvous/net/same_file.h"
+#include "base/system/same_file.h"
 
 namespace muster {
 namespace {

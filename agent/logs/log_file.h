@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/core/log_cut.h"
-#include "rendezvous/net/log_console.h"
+#include "base/system/log_console.h"
 
 namespace muster {
 

@@ -15,8 +15,8 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/core/stat_text.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/clock.h"
+#include "base/from_errno.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/logs/log_loop.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

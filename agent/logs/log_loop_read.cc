@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "agent/logs/log_loop.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

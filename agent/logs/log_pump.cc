@@ -9,9 +9,9 @@
 #include <system_error>
 
 #include "agent/logs/log_loop.h"
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/thread_without_signals.h"
+#include "base/from_errno.h"
+#include "base/system/clock.h"
+#include "base/system/thread_without_signals.h"
 
 namespace muster {
 namespace {

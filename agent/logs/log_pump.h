@@ -27,10 +27,10 @@
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_mailbox.h"
 #include "agent/logs/pipe_growth.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/core/result.h"
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/log_console.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/system/log_console.h"
+#include "base/time.h"
 
 namespace muster {
 

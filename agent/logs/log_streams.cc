@@ -13,8 +13,8 @@
 
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/clock.h"
+#include "base/limit_advice.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

@@ -16,8 +16,8 @@
 #include "agent/core/tail_ring.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_pump.h"
-#include "rendezvous/core/ids.h"
-#include "rendezvous/net/log_console.h"
+#include "base/ids.h"
+#include "base/system/log_console.h"
 
 namespace muster {
 

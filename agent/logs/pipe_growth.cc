@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/core/pipe_size.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "agent/core/watched_time.h"
 #include "agent/posix/write_all.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/clock.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

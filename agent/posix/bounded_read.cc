@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/net/thread_without_signals.h"
+#include "base/system/thread_without_signals.h"
 
 namespace muster {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/core/result.h"
+#include "base/result.h"
 
 namespace muster {
 

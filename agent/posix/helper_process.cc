@@ -13,7 +13,7 @@
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/spawn.h"
-#include "rendezvous/core/from_errno.h"
+#include "base/from_errno.h"
 
 namespace muster {
 namespace {

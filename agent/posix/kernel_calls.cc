@@ -12,9 +12,9 @@
 #include <limits>
 #include <vector>
 
-#include "rendezvous/core/temporary_places.h"
-#include "rendezvous/net/owned_fd.h"
-#include "rendezvous/net/refused_call.h"
+#include "base/system/owned_fd.h"
+#include "base/system/refused_call.h"
+#include "base/temporary_places.h"
 
 namespace muster {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/core/hang_detector.h"
-#include "rendezvous/core/ids.h"
+#include "base/ids.h"
 
 namespace muster {
 

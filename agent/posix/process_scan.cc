@@ -18,8 +18,8 @@
 #include "agent/core/stat_text.h"
 #include "agent/posix/bounded_read.h"
 #include "agent/posix/kernel_calls.h"
-#include "rendezvous/core/whole_number.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
+#include "base/whole_number.h"
 
 namespace muster {
 namespace {

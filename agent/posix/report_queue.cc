@@ -1,6 +1,6 @@
 #include "agent/posix/report_queue.h"
 
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

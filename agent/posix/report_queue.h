@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "agent/posix/shim_protocol.h"
-#include "rendezvous/core/result.h"
+#include "base/result.h"
 
 namespace muster {
 

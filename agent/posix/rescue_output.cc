@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/net/same_file.h"
-#include "rendezvous/net/wait_for_room.h"
+#include "base/system/same_file.h"
+#include "base/system/wait_for_room.h"
 
 namespace muster {
 namespace {

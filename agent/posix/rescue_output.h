@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

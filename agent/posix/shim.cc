@@ -30,8 +30,8 @@
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/shim_workers.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/clock.h"
+#include "base/limit_advice.h"
+#include "base/system/clock.h"
 
 namespace muster {
 namespace {

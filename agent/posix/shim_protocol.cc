@@ -14,7 +14,7 @@
 #include "agent/posix/kernel_calls.h"
 #include "agent/posix/process_scan.h"
 #include "agent/posix/write_all.h"
-#include "rendezvous/core/from_errno.h"
+#include "base/from_errno.h"
 
 namespace muster {
 namespace {

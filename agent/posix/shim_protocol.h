@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "rendezvous/core/result.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/result.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -19,7 +19,7 @@
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/spawn.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "agent/posix/rescue_output.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -18,7 +18,7 @@
 #include "agent/posix/shim_worker.h"
 #include "agent/posix/spawn.h"
 #include "agent/posix/worker_cgroup.h"
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

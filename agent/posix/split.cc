@@ -20,8 +20,8 @@
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim.h"
 #include "agent/posix/shim_protocol.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/standard_streams.h"
+#include "base/limit_advice.h"
+#include "base/system/standard_streams.h"
 
 namespace muster {
 namespace {

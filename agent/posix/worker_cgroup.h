@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 
 #include <boost/system/error_code.hpp>
 
-#include "rendezvous/core/from_errno.h"
+#include "base/from_errno.h"
 
 namespace muster {
 

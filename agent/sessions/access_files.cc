@@ -3,8 +3,8 @@
 #include <functional>
 #include <utility>
 
-#include "rendezvous/net/bounded_work.h"
-#include "rendezvous/net/openssl_token.h"
+#include "base/net/bounded_work.h"
+#include "rendezvous/access/openssl_token.h"
 
 namespace muster {
 

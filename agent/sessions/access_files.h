@@ -10,9 +10,9 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/core/agent_options.h"
+#include "rendezvous/access/token_proof.h"
 #include "rendezvous/tls/tls_context.h"
 #include "rendezvous/tls/tls_pump.h"
-#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -8,8 +8,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/no_throw.h"
+#include "base/net/no_throw.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -11,7 +11,7 @@
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/torchrun/c10d_participant.h"
 
 namespace muster {
 

@@ -15,14 +15,14 @@
 #include "agent/sessions/c10d_round.h"
 #include "agent/sessions/c10d_state_link.h"
 #include "agent/sessions/retry_pause.h"
-#include "rendezvous/core/c10d_participant.h"
-#include "rendezvous/core/exit_barrier.h"
-#include "rendezvous/core/seconds_text.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/spawn_task.h"
-#include "rendezvous/net/system_random.h"
+#include "base/net/name_lookup.h"
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
+#include "base/seconds_text.h"
+#include "base/system/clock.h"
+#include "base/system/system_random.h"
+#include "rendezvous/torchrun/c10d_participant.h"
+#include "rendezvous/torchrun/exit_barrier.h"
 
 namespace muster {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/torchrun/state_codec.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/rendezvous_state.h"
+#include "rendezvous/torchrun/rendezvous_state.h"
 
 namespace muster {
 

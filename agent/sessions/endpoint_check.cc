@@ -15,10 +15,10 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "rendezvous/core/address_scope.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/net/own_addresses.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/address_scope.h"
+#include "base/net/name_lookup.h"
+#include "base/net/own_addresses.h"
+#include "base/net/spawn_task.h"
 
 namespace muster {
 

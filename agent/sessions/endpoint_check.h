@@ -7,7 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/core/host_match.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -10,10 +10,10 @@
 #include "agent/core/host_match.h"
 #include "agent/sessions/call_within.h"
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/address_scope.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/wire/host_record.h"
+#include "base/address_scope.h"
+#include "base/net/name_lookup.h"
+#include "base/system/clock.h"
+#include "rendezvous/state/etcd/host_record.h"
 
 namespace muster {
 

@@ -2,8 +2,8 @@
 // elected.
 //
 // Each term of the election has its own connection to etcd and its own server. A host that was
-// deposed closes every connection and stands for election again. docs/rendezvous.md, "Agents and an
-// etcd".
+// deposed closes every connection and stands for election again. docs/etcd.md,
+// "Agents that elect their host".
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@
 
 #include "agent/sessions/native_session.h"
 #include "agent/sessions/store_thread.h"
-#include "rendezvous/etcd/etcd_state.h"
-#include "rendezvous/net/store_server.h"
+#include "rendezvous/server/store_server.h"
+#include "rendezvous/state/etcd/etcd_state.h"
 
 namespace muster {
 

@@ -7,12 +7,12 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/address_scope.h"
-#include "rendezvous/core/seconds_text.h"
-#include "rendezvous/etcd/etcd_records.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/etcd_login.h"
-#include "rendezvous/wire/host_record.h"
+#include "base/address_scope.h"
+#include "base/seconds_text.h"
+#include "base/system/clock.h"
+#include "rendezvous/state/etcd/etcd_login.h"
+#include "rendezvous/state/etcd/etcd_records.h"
+#include "rendezvous/state/etcd/host_record.h"
 
 namespace muster {
 

@@ -8,10 +8,10 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/name_lookup.h"
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -11,11 +11,11 @@
 
 #include "agent/sessions/host_places.h"
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/limit_advice.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/connect_errors.h"
-#include "rendezvous/net/name_lookup.h"
+#include "base/check.h"
+#include "base/limit_advice.h"
+#include "base/net/connect_errors.h"
+#include "base/net/name_lookup.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

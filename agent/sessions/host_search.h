@@ -11,7 +11,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/core/known_host.h"
-#include "rendezvous/net/native_client.h"
+#include "rendezvous/node/native_client.h"
 
 namespace muster {
 

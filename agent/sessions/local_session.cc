@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -21,11 +21,11 @@
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
-#include "rendezvous/core/rendezvous_state.h"
-#include "rendezvous/core/settings.h"
-#include "rendezvous/net/native_client.h"
-#include "rendezvous/service/native_participant.h"
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
+#include "rendezvous/node/native_client.h"
+#include "rendezvous/node/native_participant.h"
+#include "rendezvous/rounds/settings.h"
+#include "rendezvous/torchrun/rendezvous_state.h"
 
 namespace muster {
 

@@ -11,8 +11,8 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/native_session.h"
-#include "rendezvous/core/address_scope.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/address_scope.h"
+#include "base/net/spawn_task.h"
 
 namespace muster {
 

@@ -10,9 +10,9 @@
 #include "agent/sessions/c10d_session.h"
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/seconds_text.h"
+#include "base/seconds_text.h"
+#include "base/system/clock.h"
 #include "rendezvous/http/http_route.h"
-#include "rendezvous/net/clock.h"
 
 namespace muster {
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <utility>
 
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/name_lookup.h"
+#include "base/net/name_lookup.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -16,9 +16,9 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/core/worker_env.h"
-#include "rendezvous/core/node_report.h"
-#include "rendezvous/net/listener.h"
-#include "rendezvous/wire/token_proof.h"
+#include "base/net/listener.h"
+#include "rendezvous/access/token_proof.h"
+#include "rendezvous/rounds/node_report.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -7,8 +7,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/system_random.h"
+#include "base/system/system_random.h"
+#include "base/time.h"
 
 namespace muster {
 

@@ -7,11 +7,11 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "agent/core/rank_messages.h"
-#include "rendezvous/core/exit_barrier.h"
-#include "rendezvous/core/seconds_text.h"
-#include "rendezvous/core/whole_number.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/wire/printable_text.h"
+#include "base/printable_text.h"
+#include "base/seconds_text.h"
+#include "base/system/clock.h"
+#include "base/whole_number.h"
+#include "rendezvous/torchrun/exit_barrier.h"
 
 namespace muster {
 

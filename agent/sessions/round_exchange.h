@@ -15,7 +15,7 @@
 #include <boost/system/result.hpp>
 
 #include "agent/core/ranks.h"
-#include "rendezvous/net/store_client.h"
+#include "rendezvous/client/store_client.h"
 
 namespace muster {
 

@@ -6,11 +6,11 @@
 #include "agent/sessions/own_name.h"
 #include "agent/sessions/session_choice.h"
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/core/address_scope.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/net/c10d_allow.h"
-#include "rendezvous/net/name_lookup.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/address_scope.h"
+#include "base/net/name_lookup.h"
+#include "base/net/spawn_task.h"
+#include "rendezvous/server/c10d_allow.h"
+#include "rendezvous/server/server_limits.h"
 #include "rendezvous/tls/tls_rules.h"
 
 namespace muster {

@@ -13,7 +13,7 @@
 #include "agent/sessions/native_session.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/retry_pause.h"
-#include "rendezvous/net/store_server.h"
+#include "rendezvous/server/store_server.h"
 
 namespace muster {
 

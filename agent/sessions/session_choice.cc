@@ -7,8 +7,8 @@
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/network_session.h"
 #include "agent/sessions/static_session.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/net/own_addresses.h"
+#include "base/net/own_addresses.h"
+#include "rendezvous/server/server_limits.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "agent/core/agent_options.h"
 #include "agent/sessions/rendezvous_session.h"
-#include "rendezvous/net/store_server.h"
+#include "rendezvous/server/store_server.h"
 
 namespace muster {
 

@@ -9,9 +9,9 @@
 
 #include "agent/sessions/store_dialer.h"
 #include "agent/sessions/store_thread.h"
-#include "rendezvous/core/seconds_text.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/spawn_task.h"
+#include "base/seconds_text.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/name_lookup.h"
+#include "base/net/name_lookup.h"
+#include "base/system/clock.h"
 
 namespace muster {
 

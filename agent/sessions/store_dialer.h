@@ -9,8 +9,8 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/sessions/retry_pause.h"
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/store_client.h"
+#include "base/time.h"
+#include "rendezvous/client/store_client.h"
 
 namespace muster {
 

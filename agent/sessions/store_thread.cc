@@ -7,8 +7,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
 
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/guarded_loop.h"
+#include "base/from_errno.h"
+#include "base/net/guarded_loop.h"
 
 namespace muster {
 

@@ -10,7 +10,7 @@
 #include <boost/system/result.hpp>
 
 #include "rendezvous/http/http_server.h"
-#include "rendezvous/net/store_server.h"
+#include "rendezvous/server/store_server.h"
 
 namespace muster {
 

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/messages/native_codec.h"
+#include "rendezvous/store/c10d_codec.h"
 #include "rendezvous/tls/tls_pump.h"
-#include "rendezvous/wire/c10d_codec.h"
-#include "rendezvous/wire/native_codec.h"
 
 namespace muster::bench {
 

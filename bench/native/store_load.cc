@@ -32,7 +32,7 @@
 #include <CLI/Formatter.hpp>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/wire/c10d_codec.h"
+#include "rendezvous/store/c10d_codec.h"
 
 #include "bench/native/process_use.h"
 

@@ -8,8 +8,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/core/time.h"
-#include "rendezvous/net/no_throw.h"
+#include "base/net/no_throw.h"
+#include "base/time.h"
 
 namespace muster::http {
 

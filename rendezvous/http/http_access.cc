@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/core/hex.h"
+#include "base/hex.h"
 
 namespace muster::http {
 namespace {

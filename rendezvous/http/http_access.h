@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/core/time.h"
-#include "rendezvous/wire/http_key.h"
+#include "base/time.h"
+#include "rendezvous/access/http_key.h"
 
 namespace muster::http {
 

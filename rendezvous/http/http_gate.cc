@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/clock.h"
-#include "rendezvous/wire/printable_text.h"
+#include "base/printable_text.h"
+#include "base/system/clock.h"
 
 namespace muster::http {
 

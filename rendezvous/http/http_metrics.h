@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/run_view.h"
-#include "rendezvous/core/store_traffic.h"
+#include "rendezvous/rounds/run_view.h"
+#include "rendezvous/store/store_traffic.h"
 
 namespace muster::http {
 

@@ -12,10 +12,10 @@
 #include <boost/algorithm/string/predicate.hpp>
 #include <boost/asio/ip/address.hpp>
 
-#include "rendezvous/core/limits.h"
-#include "rendezvous/core/run_view.h"
+#include "base/percent.h"
 #include "rendezvous/http/page_assets.h"
-#include "rendezvous/wire/percent.h"
+#include "rendezvous/rounds/limits.h"
+#include "rendezvous/rounds/run_view.h"
 
 namespace muster::http {
 namespace {

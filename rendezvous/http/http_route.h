@@ -8,8 +8,8 @@
 
 #include <boost/system/result.hpp>
 
-#include "rendezvous/core/node_report.h"
-#include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/rounds/node_report.h"
+#include "rendezvous/rounds/rendezvous_events.h"
 
 namespace muster::http {
 

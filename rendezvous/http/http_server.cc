@@ -19,15 +19,15 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "base/net/guarded_loop.h"
+#include "base/net/no_throw.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
+#include "base/system/thread_without_signals.h"
 #include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_session.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/guarded_loop.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/net/spawn_task.h"
-#include "rendezvous/net/store_server.h"
-#include "rendezvous/net/thread_without_signals.h"
-#include "rendezvous/net/tls_socket.h"
+#include "rendezvous/server/store_server.h"
+#include "rendezvous/tls/tls_socket.h"
 
 namespace muster::http {
 

@@ -14,12 +14,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/system/result.hpp>
 
-#include "rendezvous/core/time.h"
+#include "base/net/listener.h"
+#include "base/time.h"
+#include "rendezvous/access/token_proof.h"
 #include "rendezvous/http/http_route.h"
-#include "rendezvous/net/listener.h"
 #include "rendezvous/tls/tls_pump.h"
 #include "rendezvous/tls/tls_rules.h"
-#include "rendezvous/wire/token_proof.h"
 
 namespace muster {
 

@@ -12,14 +12,14 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include "base/net/no_throw.h"
 #include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_gate.h"
 #include "rendezvous/http/http_readiness.h"
 #include "rendezvous/http/http_reply.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
-#include "rendezvous/net/no_throw.h"
-#include "rendezvous/wire/run_view_json.h"
+#include "rendezvous/http/run_view_json.h"
 
 namespace muster::http {
 

@@ -12,13 +12,13 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
+#include "base/system/log_limiter.h"
 #include "rendezvous/http/http_access.h"
 #include "rendezvous/http/http_metrics.h"
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
 #include "rendezvous/http/idle_connections.h"
 #include "rendezvous/http/view_source.h"
-#include "rendezvous/net/log_limiter.h"
 #include "rendezvous/tls/tls_pump.h"
 
 namespace muster::http {

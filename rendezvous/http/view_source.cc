@@ -4,7 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 namespace muster::http {
 

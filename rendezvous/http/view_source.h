@@ -20,10 +20,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/core/run_view.h"
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 #include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_metrics.h"
+#include "rendezvous/rounds/run_view.h"
 
 namespace muster::http {
 

@@ -5,8 +5,8 @@
 
 #include <climits>
 
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/tls_allow.h"
+#include "base/check.h"
+#include "rendezvous/access/tls_allow.h"
 
 namespace muster {
 

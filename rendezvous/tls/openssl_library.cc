@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "rendezvous/net/library_function.h"
+#include "base/system/library_function.h"
 
 namespace muster {
 

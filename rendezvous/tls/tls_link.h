@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 #include "rendezvous/tls/tls_engine.h"
 #include "rendezvous/tls/tls_status.h"
 

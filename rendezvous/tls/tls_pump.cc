@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/from_errno.h"
-#include "rendezvous/net/thread_without_signals.h"
+#include "base/from_errno.h"
+#include "base/system/thread_without_signals.h"
 #include "rendezvous/tls/tls_link.h"
 
 namespace muster {

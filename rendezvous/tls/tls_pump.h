@@ -13,7 +13,7 @@
 #include <boost/system/error_code.hpp>
 #include <boost/system/result.hpp>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 #include "rendezvous/tls/tls_context.h"
 #include "rendezvous/tls/tls_status.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 
 namespace muster {
 

@@ -12,7 +12,7 @@ from nodes import NodesTest
 from support import MUSTER, SOURCE, main, wait_for
 
 PROTOCOL = int(re.search(r"kNativeProtocolVersion = (\d+);",
-                         (SOURCE / "rendezvous/core/rendezvous_events.h").read_text()).group(1))
+                         (SOURCE / "rendezvous/rounds/rendezvous_events.h").read_text()).group(1))
 OTHERS = (PROTOCOL - 1, PROTOCOL + 1)
 CLIENT = "--rdzv-conf=is_host=false"
 HOST = "--rdzv-conf=is_host=true"

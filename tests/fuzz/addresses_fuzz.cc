@@ -8,11 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/limits.h"
-#include "rendezvous/etcd/etcd_address.h"
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/percent.h"
-#include "rendezvous/wire/run_tokens.h"
+#include "base/base64.h"
+#include "base/percent.h"
+#include "rendezvous/access/run_tokens.h"
+#include "rendezvous/rounds/limits.h"
+#include "rendezvous/state/etcd/etcd_address.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/wire/config_json.h"
+#include "base/config_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::vector<muster::ConfigKey> keys = {{"port", muster::ConfigKind::Number},

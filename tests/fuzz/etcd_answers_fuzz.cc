@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/etcd/etcd_records.h"
-#include "rendezvous/wire/etcd_json.h"
-#include "rendezvous/wire/host_record.h"
-#include "rendezvous/wire/printable_text.h"
+#include "base/printable_text.h"
+#include "rendezvous/state/etcd/etcd_json.h"
+#include "rendezvous/state/etcd/etcd_records.h"
+#include "rendezvous/state/etcd/host_record.h"
 
 namespace {
 

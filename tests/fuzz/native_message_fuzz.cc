@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/wire/native_codec.h"
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
+#include "rendezvous/messages/native_codec.h"
 #include "tests/support/plain_crypto.h"
 
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <string>
 
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/state_codec.h"
+#include "base/base64.h"
+#include "rendezvous/torchrun/state_codec.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/wire/run_record_codec.h"
+#include "rendezvous/state/run_record_codec.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/state_codec.h"
+#include "base/base64.h"
+#include "rendezvous/torchrun/state_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -14,9 +14,9 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/check.h"
-#include "rendezvous/core/store_table.h"
-#include "rendezvous/wire/c10d_codec.h"
+#include "base/check.h"
+#include "rendezvous/store/c10d_codec.h"
+#include "rendezvous/store/store_table.h"
 
 namespace muster {
 namespace {

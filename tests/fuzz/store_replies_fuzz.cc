@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "rendezvous/wire/reply_reader.h"
+#include "rendezvous/store/reply_reader.h"
 
 namespace {
 

@@ -12,11 +12,11 @@
 #include "agent/core/logs_specs.h"
 #include "agent/core/oom_evidence.h"
 #include "agent/core/stat_text.h"
+#include "base/proc_cgroup.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/process_texts.h"
-#include "rendezvous/core/proc_cgroup.h"
-#include "rendezvous/core/tls_allow.h"
-#include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/access/tls_allow.h"
+#include "rendezvous/server/c10d_allow.h"
 #include "tests/fuzz/shown_text.h"
 
 namespace {

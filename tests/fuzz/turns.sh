@@ -124,11 +124,15 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
   exit 77
 fi
 # What the targets decode with. A target links what it uses of it.
-decoders=(pickle/*.cc rendezvous/wire/*.cc
+decoders=(pickle/*.cc rendezvous/messages/*.cc rendezvous/state/run_record_codec.cc
+  base/{base64,config_json,percent,printable_text,proc_cgroup,python_text,time_text}.cc
   agent/core/{error_file,logs_specs,oom_evidence,rank_messages,ranks,stat_text,strict_json,timer_table,worker_lines}.cc
   musterctl/{doctor,gpu_errors,http_text,peer_checks,peer_json,peer_wire,process_texts,rank_output,run_text}.cc
-  rendezvous/core/{proc_cgroup,rendezvous_state,round_ranks,run_history,shared_bytes,store_table,store_waits,tls_allow}.cc
-  rendezvous/etcd/{etcd_address,etcd_records}.cc rendezvous/http/{http_access,http_route}.cc rendezvous/net/c10d_allow.cc
+  rendezvous/access/{http_key,run_tokens,tls_allow,token_proof}.cc rendezvous/http/{http_access,http_route}.cc
+  rendezvous/rounds/{node_name,round_ranks,run_history}.cc rendezvous/server/c10d_allow.cc
+  rendezvous/state/etcd/{etcd_address,etcd_json,etcd_records,host_record}.cc
+  rendezvous/store/{c10d_codec,reply_queue,reply_reader,shared_bytes,store_table,store_waits}.cc
+  rendezvous/torchrun/{python_time,rendezvous_state,state_decoder,state_encoder,state_rules}.cc
   worker_sdk/src/{notice_lines,pickle_rules}.cc)
 
 [[ -x /usr/bin/llvm-symbolizer-19 ]] && export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster::testing {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/core/signal_name.h"
-#include "rendezvous/core/seconds_text.h"
+#include "base/seconds_text.h"
 #include "tests/scenarios/play_words.h"
 
 namespace muster::testing {

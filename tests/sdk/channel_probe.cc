@@ -36,7 +36,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/io/worker_channel.h"
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 
 #include "muster/agent.h"
 #include "muster/record.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/c10d_participant.h"
-#include "rendezvous/wire/c10d_codec.h"
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/store/c10d_codec.h"
+#include "rendezvous/torchrun/c10d_participant.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/simulation/native_cluster.h"
 #include "tests/support/torch_model.h"
 

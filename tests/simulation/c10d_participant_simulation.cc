@@ -9,8 +9,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/c10d_participant.h"
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/torchrun/c10d_participant.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"
 #include "tests/support/torch_model.h"

@@ -12,7 +12,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/time.h"
+#include "base/time.h"
 
 namespace muster::testing {
 

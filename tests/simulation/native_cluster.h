@@ -18,8 +18,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/service/native_participant.h"
-#include "rendezvous/service/run_service.h"
+#include "rendezvous/host/run_service.h"
+#include "rendezvous/node/native_participant.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/support/memory_state.h"
 #include "tests/support/prng.h"
@@ -35,7 +35,7 @@ inline constexpr Duration kLease = 5s;
 inline constexpr Duration kAnswerWithin = 2s;
 inline constexpr Duration kWriteAgainAfter = 1s;  // The same value as in SqliteState.
 inline constexpr Duration kReachWithin = 1s;
-/// How long two rounds may have workers at the same time: docs/rendezvous.md.
+/// How long two rounds may have workers at the same time: docs/rendezvous_rules.md.
 inline constexpr Duration kFenceBound = kLease + 2s;
 inline constexpr Duration kMaxStop = 200ms;
 

@@ -243,7 +243,7 @@ class Turmoil {
   explicit Turmoil(std::uint64_t seed, bool recorded = false, bool disk_fails = false)
       : dice_(seed ^ 0x7e57),
         run_(draw_run()),
-        // A job of one node has no other node to ask (docs/rendezvous.md): it gets no spares.
+        // A job of one node has no other node to ask (docs/rendezvous_rules.md): it gets no spares.
         cluster_(seed, run_, run_.max_nodes == 1 ? 1 : 1 + static_cast<int>(dice_.below(5)),
                  recorded) {
     if (disk_fails) cluster_.failing_writes = 1 + static_cast<int>(dice_.below(100));

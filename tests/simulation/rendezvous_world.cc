@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/native_codec.h"
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/messages/native_codec.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/simulation/rendezvous_nodes.h"
 #include "tests/support/trace.h"
 

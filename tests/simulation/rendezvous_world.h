@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/core/rendezvous.h"
-#include "rendezvous/core/rendezvous_turns.h"
+#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/torchrun/rendezvous_turns.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/support/prng.h"
 #include "tests/support/torch_model.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/store_request.h"
+#include "rendezvous/store/store_request.h"
 
 namespace muster::testing {
 

@@ -11,8 +11,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/store_table.h"
-#include "rendezvous/wire/c10d_codec.h"
+#include "rendezvous/store/c10d_codec.h"
+#include "rendezvous/store/store_table.h"
 #include "tests/simulation/store_model.h"
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"

@@ -10,8 +10,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/service/run_state.h"
-#include "rendezvous/wire/run_record_codec.h"
+#include "rendezvous/state/run_record_codec.h"
+#include "rendezvous/state/run_state.h"
 #include "tests/support/trace.h"
 
 namespace muster::testing {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
 
 namespace muster::testing {
 

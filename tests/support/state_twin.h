@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/core/rendezvous_state.h"
+#include "rendezvous/torchrun/rendezvous_state.h"
 
 namespace muster::testing {
 

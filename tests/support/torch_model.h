@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "rendezvous/core/rendezvous_state.h"
-#include "rendezvous/core/time.h"
+#include "base/time.h"
+#include "rendezvous/torchrun/rendezvous_state.h"
 
 namespace muster::testing {
 

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("rendezvous", "agent", "launcher")
+FOLDERS = ("base", "rendezvous", "agent", "launcher")
 LITERALS = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 EVENT = re.compile(r"([a-z][a-z0-9]*(?:_[a-z0-9]+)*) [a-z_]+=")
 # These literals are the reason of another event, and no event.

@@ -13,8 +13,8 @@
 #include "agent/core/worker_env.h"
 #include "launcher/option_table.h"
 #include "launcher/rendezvous_flags.h"
-#include "rendezvous/core/store_request.h"
-#include "rendezvous/core/store_traffic.h"
+#include "rendezvous/store/store_request.h"
+#include "rendezvous/store/store_traffic.h"
 #include "worker_sdk/src/nccl_choice.h"
 
 namespace {

@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "pickle/writer.h"
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/state_codec.h"
-#include "rendezvous/wire/state_rules.h"
+#include "rendezvous/torchrun/state_codec.h"
+#include "rendezvous/torchrun/state_rules.h"
 #include "tests/support/state_twin.h"
 
 namespace muster {

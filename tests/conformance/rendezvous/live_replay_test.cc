@@ -9,10 +9,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/core/c10d_participant.h"
-#include "rendezvous/core/rdzv_operation.h"
-#include "rendezvous/core/rendezvous.h"
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/torchrun/c10d_participant.h"
+#include "rendezvous/torchrun/rdzv_operation.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/support/state_twin.h"
 
 namespace muster {

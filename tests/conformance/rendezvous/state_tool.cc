@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/support/state_twin.h"
 
 int main() {

@@ -30,7 +30,7 @@
 #include "agent/sessions/endpoint_check.h"
 #include "agent/sessions/static_session.h"
 #include "agent/sessions/store_thread.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/spawn_task.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <thread>
 
-#include "rendezvous/net/clock.h"
+#include "base/system/clock.h"
 #include "tests/support/prng.h"
 #include "tests/system/agent/log_pump_fixture.h"
 

@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 namespace {

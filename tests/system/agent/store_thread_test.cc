@@ -25,10 +25,10 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/sessions/call_within.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/guarded_loop.h"
-#include "rendezvous/net/owned_fd.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/guarded_loop.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
+#include "base/system/owned_fd.h"
 #include "tests/system/rendezvous/store_server_fixture.h"
 
 namespace muster::testing {

@@ -13,8 +13,8 @@
 #include <boost/asio/write.hpp>
 #include <catch2/catch.hpp>
 
+#include "base/net/no_throw.h"
 #include "musterctl/peer_wire.h"
-#include "rendezvous/net/no_throw.h"
 
 namespace muster::ctl::testing {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/net/bounded_work.h"
+#include "base/net/bounded_work.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,9 +1,9 @@
-#include "rendezvous/net/connect_errors.h"
+#include "base/net/connect_errors.h"
 
 #include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/store_client.h"
+#include "base/net/name_lookup.h"
 
 namespace muster {
 namespace {
@@ -37,7 +37,7 @@ TEST_CASE("connect errors: refused only if every address refuses", "[unit][rende
 TEST_CASE("connect errors: a try that never got there says nothing of the server",
           "[unit][rendezvous]") {
   for (const error_code& error :
-       {kUnreachable, kNoAddress, make_error_code(StoreErrc::ResolveTimedOut),
+       {kUnreachable, kNoAddress, make_error_code(NameErrc::TimedOut),
         error_code(boost::asio::error::host_not_found), error_code(boost::asio::error::no_data),
         error_code(boost::asio::error::host_not_found_try_again)})
     CHECK(never_got_there(error));

@@ -1,4 +1,4 @@
-#include "rendezvous/net/console_log_sink.h"
+#include "base/system/console_log_sink.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/owned_fd.h"
+#include "base/system/owned_fd.h"
 
 namespace muster {
 namespace {

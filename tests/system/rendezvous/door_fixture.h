@@ -21,10 +21,10 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/guarded_loop.h"
-#include "rendezvous/net/store_server.h"
-#include "rendezvous/wire/native_codec.h"
+#include "base/net/guarded_loop.h"
+#include "base/system/clock.h"
+#include "rendezvous/messages/native_codec.h"
+#include "rendezvous/server/store_server.h"
 #include "tests/support/blocking_client.h"
 
 namespace muster::testing {

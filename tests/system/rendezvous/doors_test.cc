@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/support/listener.h"
 #include "tests/system/rendezvous/door_fixture.h"
 

@@ -1,7 +1,7 @@
 // The event set in a real loop, with events from a pipe. It must neither keep the loop from other
 // work nor wake it without an event.
 
-#include "rendezvous/net/event_set.h"
+#include "rendezvous/server/event_set.h"
 
 #include <fcntl.h>
 #include <unistd.h>

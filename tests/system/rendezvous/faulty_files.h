@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 
-#include "rendezvous/core/check.h"
+#include "base/check.h"
 
 namespace muster::testing {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/net/log_console.h"
+#include "base/system/log_console.h"
 
 #include <fcntl.h>
 #include <pty.h>

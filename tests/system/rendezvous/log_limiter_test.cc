@@ -1,4 +1,4 @@
-#include "rendezvous/net/log_limiter.h"
+#include "base/system/log_limiter.h"
 
 #include <memory>
 #include <mutex>
@@ -10,7 +10,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/guarded_loop.h"
+#include "base/net/guarded_loop.h"
 
 namespace muster::testing {
 

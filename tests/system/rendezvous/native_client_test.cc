@@ -1,6 +1,6 @@
 // A muster node and hosts of other versions, over loopback: the node goes on, or says what differs.
 
-#include "rendezvous/net/native_client.h"
+#include "rendezvous/node/native_client.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 #include <boost/endian/conversion.hpp>
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/native_codec.h"
+#include "rendezvous/messages/native_codec.h"
 
 namespace muster::testing {
 namespace {

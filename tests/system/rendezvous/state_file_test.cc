@@ -1,6 +1,6 @@
 // The state file: written state is read again, also if writes fail and the process is killed.
 
-#include "rendezvous/state/state_file.h"
+#include "rendezvous/state/sqlite/state_file.h"
 
 #include <unistd.h>
 

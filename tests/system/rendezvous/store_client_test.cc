@@ -1,6 +1,6 @@
 // The C++ client against muster's own server, on one loop.
 
-#include "rendezvous/net/store_client.h"
+#include "rendezvous/client/store_client.h"
 
 #include <sys/socket.h>
 
@@ -13,8 +13,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/spawn_task.h"
-#include "rendezvous/net/store_server.h"
+#include "base/net/spawn_task.h"
+#include "rendezvous/server/store_server.h"
 
 namespace muster {
 namespace {

@@ -19,7 +19,8 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "rendezvous/net/store_server.h"
+#include "rendezvous/server/server_limits.h"
+#include "rendezvous/server/store_server.h"
 #include "tests/support/blocking_client.h"
 
 namespace muster::testing {

@@ -11,7 +11,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 #include "rendezvous/tls/tls_context.h"
 #include "tests/support/certificates.h"
 

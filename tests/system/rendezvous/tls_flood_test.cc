@@ -11,7 +11,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/library_function.h"
+#include "base/system/library_function.h"
 #include "rendezvous/tls/openssl_library.h"
 #include "rendezvous/tls/tls_context.h"
 #include "tests/support/certificates.h"

@@ -7,8 +7,8 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/spawn_task.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
 
 namespace muster::http::testing {
 

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/logs/log_file.h"
-#include "rendezvous/core/limits.h"
+#include "rendezvous/rounds/limits.h"
 #include "tests/support/temp_folder.h"
 
 namespace muster::testing {

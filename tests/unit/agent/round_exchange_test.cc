@@ -9,9 +9,9 @@
 #include <catch2/catch.hpp>
 
 #include "agent/sessions/store_dialer.h"
-#include "rendezvous/net/clock.h"
-#include "rendezvous/net/spawn_task.h"
-#include "rendezvous/net/store_server.h"
+#include "base/net/spawn_task.h"
+#include "base/system/clock.h"
+#include "rendezvous/server/store_server.h"
 
 namespace muster {
 namespace {

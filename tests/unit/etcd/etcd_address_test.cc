@@ -1,4 +1,4 @@
-#include "rendezvous/etcd/etcd_address.h"
+#include "rendezvous/state/etcd/etcd_address.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // The texts were recorded from etcd 3.4.23, and shortened.
-#include "rendezvous/wire/etcd_json.h"
+#include "rendezvous/state/etcd/etcd_json.h"
 
 #include <catch2/catch.hpp>
 

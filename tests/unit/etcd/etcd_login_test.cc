@@ -1,4 +1,4 @@
-#include "rendezvous/net/etcd_login.h"
+#include "rendezvous/state/etcd/etcd_login.h"
 
 #include <sys/stat.h>
 

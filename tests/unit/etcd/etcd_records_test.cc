@@ -1,4 +1,4 @@
-#include "rendezvous/etcd/etcd_records.h"
+#include "rendezvous/state/etcd/etcd_records.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/host_record.h"
+#include "rendezvous/state/etcd/host_record.h"
 
 #include <catch2/catch.hpp>
 

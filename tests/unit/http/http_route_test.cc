@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/limits.h"
-#include "rendezvous/core/run_view.h"
+#include "rendezvous/rounds/limits.h"
+#include "rendezvous/rounds/run_view.h"
 
 namespace muster::http::testing {
 

@@ -8,10 +8,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/python_text.h"
 #include "launcher/python_command.h"
 #include "launcher/rendezvous_flags.h"
 #include "launcher/stream_flags.h"
-#include "rendezvous/core/python_text.h"
 #include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster::testing {

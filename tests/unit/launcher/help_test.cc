@@ -7,9 +7,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/python_text.h"
 #include "launcher/plan_text.h"
-#include "rendezvous/core/python_text.h"
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 
 namespace muster::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "launcher/rendezvous_flags.h"
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 #include "tests/unit/launcher/plan_fixture.h"
 
 namespace muster::testing {

@@ -8,7 +8,7 @@
 
 #include "musterctl/patience.h"
 #include "musterctl/run_text.h"
-#include "rendezvous/wire/run_view_json.h"
+#include "rendezvous/http/run_view_json.h"
 
 namespace muster::ctl::testing {
 

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "musterctl/answer_json.h"
-#include "rendezvous/wire/run_view_json.h"
+#include "rendezvous/http/run_view_json.h"
 
 namespace muster::ctl::testing {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/address_scope.h"
+#include "base/address_scope.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/bounded_json.h"
+#include "base/bounded_json.h"
 
 #include <string>
 

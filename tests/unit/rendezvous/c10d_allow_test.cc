@@ -1,4 +1,4 @@
-#include "rendezvous/net/c10d_allow.h"
+#include "rendezvous/server/c10d_allow.h"
 
 #include <string>
 

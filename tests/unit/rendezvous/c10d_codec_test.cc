@@ -1,4 +1,4 @@
-#include "rendezvous/wire/c10d_codec.h"
+#include "rendezvous/store/c10d_codec.h"
 
 #include <array>
 #include <limits>
@@ -9,7 +9,8 @@
 #include <boost/endian/conversion.hpp>
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/limits.h"
+#include "rendezvous/store/native_frame.h"
+#include "rendezvous/store/store_limits.h"
 namespace muster {
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/c10d_participant.h"
+#include "rendezvous/torchrun/c10d_participant.h"
 
 namespace muster::testing {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/net/cgroup_limits.h"
+#include "base/system/cgroup_limits.h"
 
 #include <filesystem>
 #include <fstream>

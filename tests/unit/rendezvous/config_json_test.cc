@@ -1,4 +1,4 @@
-#include "rendezvous/wire/config_json.h"
+#include "base/config_json.h"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // Nodes that are lost and come back repeatedly.
 
-#include "rendezvous/core/damping.h"
+#include "rendezvous/rounds/damping.h"
 
 #include <algorithm>
 #include <cstddef>

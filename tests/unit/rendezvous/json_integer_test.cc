@@ -1,4 +1,4 @@
-#include "rendezvous/core/json_integer.h"
+#include "base/json_integer.h"
 
 #include <cstdint>
 #include <optional>

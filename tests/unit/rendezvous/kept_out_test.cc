@@ -1,4 +1,4 @@
-#include "rendezvous/core/kept_out.h"
+#include "rendezvous/rounds/kept_out.h"
 
 #include "tests/unit/rendezvous/rendezvous_fixture.h"
 

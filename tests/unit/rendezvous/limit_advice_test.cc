@@ -1,4 +1,4 @@
-#include "rendezvous/core/limit_advice.h"
+#include "base/limit_advice.h"
 
 #include <cerrno>
 

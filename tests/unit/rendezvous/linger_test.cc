@@ -1,4 +1,4 @@
-#include "rendezvous/net/linger.h"
+#include "rendezvous/server/linger.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/native_codec.h"
+#include "rendezvous/messages/native_codec.h"
 
 #include <time.h>
 
@@ -13,6 +13,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/rounds/limits.h"
 #include "tests/support/prng.h"
 
 namespace muster::testing {

@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/service/native_participant.h"
+#include "rendezvous/node/native_participant.h"
 
 namespace muster::testing {
 

@@ -1,6 +1,6 @@
 // The node's side of the native door: its messages, and the data that it keeps for later.
 
-#include "rendezvous/service/native_participant.h"
+#include "rendezvous/node/native_participant.h"
 
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
 // Reports of nodes and questions to nodes: messages, limits, and how a run service handles them.
-#include "rendezvous/core/node_report.h"
+#include "rendezvous/rounds/node_report.h"
 
 #include <limits>
 #include <string>
@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/service/node_reports.h"
+#include "rendezvous/host/node_reports.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/printable_text.h"
+#include "base/printable_text.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/proc_cgroup.h"
+#include "base/proc_cgroup.h"
 
 #include <catch2/catch.hpp>
 

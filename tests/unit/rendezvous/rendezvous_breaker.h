@@ -1,7 +1,7 @@
 // Breaks an invariant of a rendezvous, for tests of its reaction.
 #pragma once
 
-#include "rendezvous/core/rendezvous.h"
+#include "rendezvous/rounds/rendezvous.h"
 
 namespace muster::testing {
 

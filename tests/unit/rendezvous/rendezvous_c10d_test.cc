@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/rendezvous.h"
+#include "rendezvous/rounds/rendezvous.h"
 #include "tests/support/torch_model.h"
 
 namespace muster {

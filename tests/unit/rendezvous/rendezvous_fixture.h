@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/rendezvous.h"
+#include "rendezvous/rounds/rendezvous.h"
 
 namespace muster::testing {
 

@@ -2,11 +2,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/liveness.h"
-#include "rendezvous/core/rendezvous_turns.h"
-#include "rendezvous/core/round_ranks.h"
-#include "rendezvous/core/settings.h"
-#include "rendezvous/core/temporary_places.h"
+#include "base/temporary_places.h"
+#include "rendezvous/rounds/liveness.h"
+#include "rendezvous/rounds/round_ranks.h"
+#include "rendezvous/rounds/settings.h"
+#include "rendezvous/torchrun/rendezvous_turns.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,7 @@
 // Nodes that resume: in a round of this rendezvous, or in one that an earlier host made.
 #pragma once
 
-#include "rendezvous/wire/native_codec.h"
+#include "rendezvous/messages/native_codec.h"
 #include "tests/unit/rendezvous/rendezvous_fixture.h"
 
 namespace muster::testing {

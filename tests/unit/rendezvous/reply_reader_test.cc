@@ -1,4 +1,4 @@
-#include "rendezvous/wire/reply_reader.h"
+#include "rendezvous/store/reply_reader.h"
 
 #include <algorithm>
 #include <string>

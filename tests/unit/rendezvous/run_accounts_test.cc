@@ -1,10 +1,11 @@
-#include "rendezvous/service/run_accounts.h"
+#include "rendezvous/server/run_accounts.h"
 
 #include <cstddef>
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/limits.h"
+#include "rendezvous/rounds/limits.h"
+#include "rendezvous/server/server_limits.h"
 
 using namespace muster;
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/run_history.h"
+#include "rendezvous/rounds/run_history.h"
 
 #include <algorithm>
 #include <string>

@@ -1,12 +1,12 @@
-#include "rendezvous/service/run_keys.h"
+#include "rendezvous/host/run_keys.h"
 
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/store_table.h"
-#include "rendezvous/wire/state_key.h"
+#include "rendezvous/store/store_table.h"
+#include "rendezvous/torchrun/state_key.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {

@@ -1,6 +1,6 @@
-// The allowed changes of a round's phase: the table of docs/rendezvous.md.
+// The allowed changes of a round's phase: the table of docs/rendezvous_rules.md.
 
-#include "rendezvous/core/run_phase.h"
+#include "rendezvous/rounds/run_phase.h"
 
 #include <catch2/catch.hpp>
 

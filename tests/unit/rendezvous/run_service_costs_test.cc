@@ -1,6 +1,6 @@
 // Messages of one client that would cost the host work or memory for every node of a run.
 
-#include "rendezvous/core/limits.h"
+#include "rendezvous/rounds/limits.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {

@@ -8,8 +8,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/service/run_service.h"
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/host/run_service.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/support/trace.h"
 
 namespace muster::testing {

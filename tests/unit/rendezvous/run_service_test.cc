@@ -1,4 +1,4 @@
-#include "rendezvous/service/run_service.h"
+#include "rendezvous/host/run_service.h"
 
 #include <string>
 #include <vector>

@@ -1,10 +1,10 @@
-#include "rendezvous/wire/run_tokens.h"
+#include "rendezvous/access/run_tokens.h"
 
 #include <string>
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/limits.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {

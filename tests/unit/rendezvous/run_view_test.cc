@@ -1,4 +1,4 @@
-#include "rendezvous/core/run_view.h"
+#include "rendezvous/rounds/run_view.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/wire/run_view_json.h"
+#include "rendezvous/http/run_view_json.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster::testing {

@@ -1,4 +1,4 @@
-#include "rendezvous/core/shared_bytes.h"
+#include "rendezvous/store/shared_bytes.h"
 
 #include <array>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/reply_queue.h"
+#include "rendezvous/store/reply_queue.h"
 #include "tests/support/prng.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "rendezvous/core/size_text.h"
+#include "base/size_text.h"
 
 #include <cstdint>
 

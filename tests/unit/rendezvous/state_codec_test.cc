@@ -1,11 +1,11 @@
-#include "rendezvous/wire/state_codec.h"
+#include "rendezvous/torchrun/state_codec.h"
 
 #include <catch2/catch.hpp>
 
+#include "base/base64.h"
 #include "pickle/utf8.h"
 #include "pickle/writer.h"
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/state_rules.h"
+#include "rendezvous/torchrun/state_rules.h"
 
 namespace muster {
 namespace {

@@ -1,11 +1,11 @@
-#include "rendezvous/wire/state_key.h"
+#include "rendezvous/torchrun/state_key.h"
 
 #include <array>
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/wire/base64.h"
-#include "rendezvous/wire/state_codec.h"
+#include "base/base64.h"
+#include "rendezvous/torchrun/state_codec.h"
 #include "tests/unit/rendezvous/run_service_fixture.h"
 
 namespace muster {

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/store_table.h"
+#include "rendezvous/store/store_table.h"
 
 namespace muster::testing {
 

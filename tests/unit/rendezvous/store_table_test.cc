@@ -1,4 +1,4 @@
-#include "rendezvous/core/store_table.h"
+#include "rendezvous/store/store_table.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "rendezvous/net/system_random.h"
+#include "base/system/system_random.h"
 
 #include <array>
 #include <set>

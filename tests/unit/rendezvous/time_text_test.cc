@@ -1,4 +1,4 @@
-#include "rendezvous/core/time_text.h"
+#include "base/time_text.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,11 @@
-#include "rendezvous/core/tls_allow.h"
+#include "rendezvous/access/tls_allow.h"
 
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/core/limits.h"
+#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/net/token_file.h"
+#include "rendezvous/access/token_file.h"
 
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/net/openssl_token.h"
+#include "rendezvous/access/openssl_token.h"
 #include "tests/support/temp_folder.h"
 
 namespace muster::testing {

@@ -1,10 +1,11 @@
-#include "rendezvous/wire/token_proof.h"
+#include "rendezvous/access/token_proof.h"
 
 #include <string>
 #include <utility>
 
 #include <catch2/catch.hpp>
 
+#include "rendezvous/rounds/limits.h"
 #include "tests/support/plain_crypto.h"
 
 namespace muster::testing {

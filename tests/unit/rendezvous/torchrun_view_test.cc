@@ -1,4 +1,4 @@
-#include "rendezvous/core/torchrun_view.h"
+#include "rendezvous/torchrun/torchrun_view.h"
 
 #include <catch2/catch.hpp>
 

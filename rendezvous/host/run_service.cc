@@ -1,0 +1,500 @@
+#include "rendezvous/host/run_service.h"
+
+#include <algorithm>
+
+#include "base/seconds_text.h"
+#include "rendezvous/host/event_reason.h"
+#include "rendezvous/host/run_guard.h"
+#include "rendezvous/torchrun/state_key.h"
+
+namespace muster {
+namespace {
+
+/// A loop that is this late, or a quarter of the lease, was frozen. A shorter delay is a busy
+/// machine, which leases allow for.
+constexpr Duration kFrozenAfter = std::chrono::seconds(1);
+constexpr int kWakesPerLease = 4;
+
+}  // namespace
+
+RunService::RunService(RunServiceOptions options) : options_(std::move(options)) {
+  if (has_one_life()) make_run(std::string(kStateKeyPrefix) + options_.only_run, {});
+}
+
+// --- runs ----------------------------------------------------------------------------------------
+
+RunService::Run* RunService::find(std::string_view key) const {
+  const auto found = runs_.find(key);
+  return found == runs_.end() ? nullptr : found->second.get();
+}
+
+const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
+  const Run* run = find(std::string(kStateKeyPrefix).append(run_id));
+  return run == nullptr ? nullptr : run->rendezvous.get();
+}
+
+/// Makes a rendezvous whose generations are above `generation` and above those of any earlier run
+/// of this name. An earlier run began at an earlier millisecond and had less than one round per
+/// millisecond, so the clock in milliseconds is above its generations.
+std::unique_ptr<Rendezvous> RunService::new_rendezvous(std::int64_t generation, bool ended) {
+  if (options_.setup.life != 0) ++options_.setup.life;
+  RendezvousSetup setup = options_.setup;
+  setup.recorded = options_.recorded;
+  setup.ended_generation = ended ? generation : 0;
+  setup.most_reported = std::min(std::max(setup.generation_floor, wall_ms_) + kMaxGenerationsAhead,
+                                 kMaxReportedGeneration);
+  setup.generation_floor = std::max({setup.generation_floor, generation, wall_ms_});
+  return std::make_unique<Rendezvous>(setup);
+}
+
+RunHistory RunService::new_history() const {
+  if (!options_.numbers_events_by_clock || wall_ms_ < 1) return RunHistory();
+  return RunHistory(static_cast<std::uint64_t>(wall_ms_));
+}
+
+/// Null if the limit of runs is reached and every run is in use.
+RunService::Run* RunService::make_run(const std::string& key, const std::string& peer) {
+  if (!state_problem_.empty() || !make_room(peer)) return nullptr;
+  auto run = std::make_unique<Run>(report_bytes_);
+  run->key = key;
+  run->peer = peer;
+  ++peers_[peer].runs;
+  run->rendezvous = new_rendezvous();
+  run->history = new_history();
+  run->turns = CompareSetTurns(options_.turns);
+  effects_.emplace_back(ShowState{key});
+  return (runs_[key] = std::move(run)).get();
+}
+
+/// If this peer or the whole service has too many runs, forgets the longest deserted one of them.
+/// Returns whether there is room.
+bool RunService::make_room(const std::string& peer) {
+  const auto known = peers_.find(peer);
+  if (known != peers_.end() && known->second.runs >= options_.runs_per_peer)
+    return forget_oldest(known->second.idle);
+  return runs_.size() < options_.runs || forget_oldest(idle_);
+}
+
+bool RunService::forget_oldest(const IdleRuns& idle) {
+  if (idle.empty()) return false;
+  Run* run = find(idle.begin()->second);
+  if (run == nullptr) return false;
+  forget(*run);
+  return true;
+}
+
+void RunService::set_idle(Run& run, std::optional<Instant> since) {
+  if (run.idle == since) return;
+  IdleRuns& of_peer = peers_[run.peer].idle;
+  for (IdleRuns* runs : {&idle_, &of_peer}) {
+    if (run.idle) runs->erase({*run.idle, run.key});
+    if (since) runs->emplace(*since, run.key);
+  }
+  run.idle = since;
+}
+
+std::string RunService::full() const {
+  if (!state_problem_.empty())
+    return "no new run begins while the state of runs cannot be recorded: " + state_problem_;
+  return "no more runs: limit runs=" + std::to_string(options_.runs) +
+         ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
+}
+
+/// When the run is to be forgotten; empty: it is kept. While changes cannot be recorded, no run
+/// begins. So the nodes of a forgotten run would be refused when they come back from an outage of
+/// the network.
+std::optional<Instant> RunService::forget_at(const Run& run) const {
+  if (!run.deserted || !run.clients.empty() || !state_problem_.empty()) return std::nullopt;
+  return *run.deserted + options_.forget_after;
+}
+
+/// To be called only for a run without clients.
+void RunService::forget(Run& run) {
+  log_forgotten(run);
+  effects_.emplace_back(ForgetRun{run.key, true});
+  erase(run);
+}
+
+void RunService::erase(Run& run) {
+  if (options_.recorded) changes_.remove(std::string(run.id()));
+  if (run.deadline) deadlines_.erase({*run.deadline, run.key});
+  set_idle(run, std::nullopt);
+  if (const auto peer = peers_.find(run.peer); peer != peers_.end() && --peer->second.runs == 0)
+    peers_.erase(peer);
+  if (const auto found = runs_.find(run.key); found != runs_.end()) runs_.erase(found);
+}
+
+bool RunService::return_key_to_store(std::string_view key) {
+  Run* run = find(key);
+  if (run == nullptr || has_one_life() || !run->rendezvous->untouched()) return false;
+  const auto is_native = [&](std::uint32_t client) {
+    const auto known = clients_.find(client);
+    return known != clients_.end() && known->second.front().native;
+  };
+  if (std::any_of(run->clients.begin(), run->clients.end(), is_native)) return false;
+  for (const std::uint32_t client : run->clients) {
+    const auto known = clients_.find(client);
+    if (known == clients_.end()) continue;
+    std::erase_if(known->second, [&](const Client& one) { return one.run == run; });
+    if (!known->second.empty()) continue;
+    clients_.erase(known);
+    --state_clients_;
+  }
+  erase(*run);
+  return true;
+}
+
+/// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
+/// no nodes for forget_after.
+bool RunService::reusable(const Run& run, Instant now) const {
+  if (has_one_life() || draining_ || !state_problem_.empty()) return false;
+  if (run.rendezvous->is_reusable()) return true;
+  return run.deserted && !run.rendezvous->untouched() &&
+         now - *run.deserted >= options_.forget_after;
+}
+
+void RunService::begin_again(Run& run, Instant now) {
+  if (options_.recorded) changes_.remove(std::string(run.id()));
+  const bool ended = run.rendezvous->outcome().has_value();  // If not, its nodes may still work.
+  run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
+  ++run.generation;
+  run.repeat_master.reset();
+  run.waiting.clear();
+  run.text_revision.reset();
+  run.joins = 0;
+  run.reports.clear();
+  run.gathering.reset();
+  run.first_failure.reset();
+  run.logged_round.reset();
+  run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
+  effects_.emplace_back(ForgetRun{run.key, false});
+  log_new_life(run, now);
+}
+
+std::size_t RunService::runs_of(ConnectionId client) const {
+  const auto known = clients_.find(client.value);
+  return known == clients_.end() ? 0 : known->second.size();
+}
+
+bool RunService::is_client(ConnectionId client, std::string_view key) const {
+  const Run* run = find(key);
+  return run != nullptr && run->clients.count(client.value) > 0;
+}
+
+std::optional<Instant> RunService::next_deadline() const {
+  std::optional<Instant> next;
+  if (!deadlines_.empty()) next = deadlines_.begin()->first;
+  if (!held_joins_.empty() && !options_.shared_state)
+    next = std::min(next.value_or(refuse_joins_at_), refuse_joins_at_);
+  if (!unrecorded_since_ || !state_problem_.empty()) return next;
+  const Instant patient_until = *unrecorded_since_ + options_.state_patience;
+  return std::min(next.value_or(patient_until), patient_until);
+}
+
+/// Called after everything that can change a run: logs and records the changes, and updates the
+/// run's deadline.
+void RunService::finish_change(Run& run, Instant now) {
+  log_progress(run, now);
+  record_changes(run, now);
+  const bool nobody = run.rendezvous->members() == 0 || run.rendezvous->is_reusable();
+  if (!nobody || has_one_life())
+    run.deserted.reset();
+  else if (!run.deserted)
+    run.deserted = now;
+  set_idle(run, run.clients.empty() ? run.deserted : std::nullopt);
+  std::optional<Instant> next = run.rendezvous->next_deadline();
+  const auto also = [&](std::optional<Instant> other) {
+    if (other && (!next || *other < *next)) next = other;
+  };
+  // Wakes this often, because only a timer that fires late shows that the host was frozen. Nodes
+  // keep alive three times in a lease, so a pause that is not noticed makes no node silent.
+  if (run.rendezvous->members() > 0) also(now + options_.setup.lease / kWakesPerLease);
+  also(run.turns.next_deadline());
+  also(run.repeat_master);
+  // The reason to notify may have come after that time. A deadline in the past would look like a
+  // timer that fires late.
+  if (run.must_notify() && !run.waiting.empty()) also(std::max(run.notify_at, now));
+  also(forget_at(run));
+  if (next == run.deadline) return;
+  if (run.deadline) deadlines_.erase({*run.deadline, run.key});
+  run.deadline = next;
+  if (next) deadlines_.emplace(*next, run.key);
+}
+
+void RunService::time_passed(Time time) {
+  record_wall_clock(time);
+  if (unrecorded_since_ && state_problem_.empty() &&
+      time.now >= *unrecorded_since_ + options_.state_patience)
+    state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
+                " has not answered for " + seconds_text(options_.state_patience));
+  refuse_overdue_joins(time.now);
+  std::vector<std::string> due;
+  for (const auto& [at, key] : deadlines_) {
+    if (at > time.now) break;
+    due.push_back(key);
+  }
+  for (const std::string& key : due) {
+    Run* run = find(key);
+    if (run == nullptr) continue;
+    if (const auto at = forget_at(*run); at && time.now >= *at)
+      forget(*run);
+    else
+      guard(*run, time.now, [&] { tend(*run, time); });
+  }
+}
+
+void RunService::woke_late(Duration late, Time time) {
+  if (late < std::min(kFrozenAfter, options_.setup.lease / kWakesPerLease)) return;
+  for (const auto& [key, run] : runs_)
+    guard(*run, time.now, [&, &here = *run] {
+      here.rendezvous->host_was_frozen(late, time.now);
+      finish_change(here, time.now);
+    });
+  if (late < kFrozenAfter) return;
+  log(LogLine::Level::Warning,
+      "host_was_frozen seconds=" +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +
+          " advice=\"nobody could be heard meanwhile: every lease begins anew\"");
+}
+
+/// Handles the passing of time for one run.
+void RunService::tend(Run& run, Time time) {
+  apply(run, run.rendezvous->step(RendezvousTimePassed{}, time.now), time.now);
+  run.turns.time_passed(time.now);
+  answer_released(run, time);
+  if (run.must_notify() && run.notify_at <= time.now) notify_waiting(run, time.now);
+  if (run.repeat_master && *run.repeat_master <= time.now) repeat_master(run);
+  finish_change(run, time.now);
+}
+
+// --- the native door -----------------------------------------------------------------------------
+
+NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
+                                 const std::string& peer_address, Time time) {
+  record_wall_clock(time);
+  auto request = decode_native_request(json, from);
+  if (!request) {
+    const std::string why = describe(request.error());
+    return {NativeRefused{"muster " + options_.muster_version + " does not understand: " + why},
+            "native message: " + why};
+  }
+  const auto known = clients_.find(from.value);
+  if (const auto* hello = std::get_if<NativeHello>(&*request)) {
+    if (known == clients_.end()) return receive_hello(from, *hello, peer_address);
+    return {NativeRefused{"hello came a second time, or after c10d requests"},
+            "native message: hello came too late", "native hello came too late"};
+  }
+  if (known == clients_.end() || !known->second.front().native)
+    return {NativeRefused{"the first message is not hello"},
+            "native message: the first one is not hello"};
+  Client& client = known->second.front();
+  if (std::holds_alternative<NativeProve>(*request))
+    return {NativeRefused{"prove came without a challenge"},
+            "native message: prove came without a challenge"};
+  if (std::holds_alternative<NativeReach>(*request))
+    return {NativeRefused{"reach is for the workers' store, not for the rendezvous"},
+            "native message: reach came to a rendezvous"};
+  if (auto* report = std::get_if<NodeReport>(&*request))
+    receive(from, client, std::move(*report), time.now);
+  if (auto* answered = std::get_if<NodeAnswered>(&*request))
+    receive(from, client, std::move(*answered));
+  if (auto* join = std::get_if<NodeJoined>(&*request)) join->resumes = client.resumes;
+  cut_reason(*request);
+  std::visit(
+      [&](auto& event) {
+        if constexpr (std::is_constructible_v<RendezvousEvent, decltype(event)>)
+          guard(*client.run, time.now, [&] { on_event(from, client, event, time); });
+      },
+      *request);
+  if (std::holds_alternative<NodeJoined>(*request) && held_joins_.contains(from.value))
+    return {NativeWaiting{"the rendezvous cannot record its state (" + state_problem_ +
+                          "); this node joins when it can"},
+            {}};
+  if (client.resumes && std::holds_alternative<KeptAlive>(*request)) return {NativeAlive{}, {}};
+  return {};
+}
+
+NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hello,
+                                       const std::string& peer_address) {
+  const auto refuse = [&](const std::string& text) {
+    return NativeAnswer{NativeRefused{text}, "native hello refused: " + text};
+  };
+  if (hello.protocol_version != kNativeProtocolVersion)
+    return refuse("muster " + hello.muster_version + " at " + peer_address + " speaks protocol " +
+                  std::to_string(hello.protocol_version) + ", the rendezvous is muster " +
+                  options_.muster_version + " with protocol " +
+                  std::to_string(kNativeProtocolVersion));
+  if (hello.run_id.empty()) return refuse("the run id is empty");
+  if (!options_.only_run.empty() && hello.run_id != options_.only_run)
+    return refuse("run id " + hello.run_id + " is not served here, only " + options_.only_run +
+                  ": give each job a port of its own, or let musterd host them");
+  if (draining_) return refuse("the rendezvous is ending: run " + hello.run_id + " is over here");
+  const std::string key = std::string(kStateKeyPrefix) + hello.run_id;
+  // Otherwise the state of this run would stand in the place of a key of another run's round.
+  if (!is_state_key(key))
+    return refuse("run id " + hello.run_id +
+                  " looks like a key of a round of another run: take one without \".NUMBER/\"");
+  Run* run = find(key);
+  if (run == nullptr) run = make_run(key, peer_address);
+  if (run == nullptr) return refuse(full());
+  run->clients.insert(from.value);
+  set_idle(*run, std::nullopt);
+  clients_[from.value] = {{.run = run,
+                           .native = true,
+                           .resumes = hello.resumes,
+                           .generation = run->generation,
+                           .answers = hello.answers}};
+  const NativeWelcome welcome{
+      .muster_version = options_.muster_version,
+      .peer_address = peer_address,
+      .lease = options_.setup.lease,
+      .resumes = true,
+      .outlives_nodes = !has_one_life(),
+      .takes_reports = true,
+      .state_id = options_.state_id,
+      .state_is_shared = options_.shared_state && !options_.state_id.empty()};
+  return {welcome, {}};
+}
+
+void RunService::on_event(ConnectionId from, Client& client, const RendezvousEvent& event,
+                          Time time) {
+  Run& run = *client.run;
+  if (const auto held = held_joins_.find(from.value); held != held_joins_.end()) {
+    if (std::holds_alternative<KeptAlive>(event)) return;  // receive() answers.
+    held_joins_.erase(held);
+  }
+  if (const auto* join = std::get_if<NodeJoined>(&event)) {
+    if (!may_join(from, client, *join, time.now)) return;
+    begin_to_wait(run, from, time.now);
+  }
+  const auto* resumed = std::get_if<NodeResumed>(&event);
+  if (resumed != nullptr) client.generation = run.generation;
+  if (resumed != nullptr && resumed->state == NodeResumed::State::Finished)
+    begin_to_wait(run, from, time.now);
+  if (client.generation != run.generation) return;  // The event belongs to a run that is over.
+  const bool waits_already = run.rendezvous->is_waiting(from);
+  RendezvousActions actions = run.rendezvous->step(event, time.now);
+  const auto* join = std::get_if<NodeJoined>(&event);
+  const bool refused = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<JoinRefused>(action);
+  });
+  if (join != nullptr && !refused && !waits_already) log_join(run, *join, time.now);
+  const bool waits_for_others = std::holds_alternative<NodeFinished>(event) &&
+                                run.rendezvous->name_of(from) && !run.rendezvous->outcome();
+  if (waits_for_others) begin_to_wait(run, from, time.now);
+  apply(run, std::move(actions), time.now);
+  run.notify_pending = run.notify_pending || !std::holds_alternative<KeptAlive>(event);
+  finish_change(run, time.now);
+}
+
+/// The storage works again: the nodes that have waited for it join.
+void RunService::join_held_nodes(Time time) {
+  for (auto& [number, held] : std::exchange(held_joins_, {})) {
+    const auto client = clients_.find(number);
+    if (client == clients_.end()) continue;
+    const ConnectionId from{number};
+    guard(*client->second.front().run, time.now,
+          [&, &join = held.join] { on_event(from, client->second.front(), join, time); });
+  }
+}
+
+void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
+  if (actions.empty()) return;
+  run.notify_pending = true;
+  log_recovery(run, actions, now);
+  log_restart(run, actions, now);
+  if (run.rendezvous->phase() == Rendezvous::Phase::Running) log_progress(run, now);
+  for (RendezvousAction& action : actions)
+    std::visit(
+        [&](auto& message) {
+          using Message = std::decay_t<decltype(message)>;
+          if constexpr (std::is_same_v<Message, NodeGone>) {
+            log_gone(run, message, now);
+          } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
+            log_held_back(run, message, now);
+          } else if constexpr (std::is_same_v<Message, FailureCounted>) {
+            log_late_failure(run, message, now);
+          } else if constexpr (std::is_same_v<Message, CommandsDiffer>) {
+            log_other_command(run, message, now);
+          } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
+            log_skew(run, message, now);
+          } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {
+            release_from_exit_barrier(run, message.client);
+          } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {
+            if constexpr (std::is_same_v<Message, JoinRefused>)
+              if (message.settings_differ) message.text += remedy(run, now);
+            const ConnectionId to = message.to;
+            send_message(run, to, NativeMessage(std::move(message)));
+          }
+        },
+        action);
+}
+
+void RunService::release_from_exit_barrier(Run& run, ConnectionId client) {
+  const auto known = clients_.find(client.value);
+  if (known == clients_.end()) return;
+  for (Client& one : known->second) {
+    if (one.run != &run) continue;
+    one.released_from_exit_barrier = true;
+    effects_.emplace_back(OpenBarrier{one.exit_barrier});
+  }
+}
+
+void RunService::send_message(Run& run, ConnectionId to, const NativeMessage& message) {
+  const bool ended = std::holds_alternative<RunEnded>(message);
+  if (ended || std::holds_alternative<RoundComplete>(message) ||
+      std::holds_alternative<JoinRefused>(message) || std::holds_alternative<NotAMember>(message))
+    run.waiting.erase(to.value);
+  const auto known = clients_.find(to.value);
+  if (known == clients_.end()) return;
+  if (ended) known->second.front().ended = true;
+  SendNative effect{.to = to, .message = message};
+  const auto* round = std::get_if<RoundComplete>(&message);
+  if (round != nullptr && round->group_rank.value == 0 && !round->workers)
+    for (const std::uint32_t client : run.clients)
+      if (const auto reader = clients_.find(client);
+          reader != clients_.end() && !reader->second.front().native)
+        effect.readers.push_back({client});
+  effects_.emplace_back(std::move(effect));
+}
+
+void RunService::repeat_master(Run& run) {
+  run.repeat_master.reset();
+  if (const NodeName* leader = run.rendezvous->torchrun_leader())
+    effects_.emplace_back(RepeatMaster{run.key, run.rendezvous->round(), leader->addr});
+}
+
+// --- connections ---------------------------------------------------------------------------------
+
+void RunService::gone(ConnectionId client, Time time) {
+  std::erase_if(effects_, [&](const RunEffect& effect) {
+    const auto to = recipient_of(effect);
+    return to && to->value == client.value;
+  });
+  held_.gone(client);
+  held_joins_.erase(client.value);
+  end_questions(client);
+  const auto found = clients_.find(client.value);
+  if (found == clients_.end()) return;
+  const std::vector<Client> all = std::move(found->second);
+  clients_.erase(found);
+  if (!all.front().native) --state_clients_;
+  for (const Client& each : all)
+    guard(*each.run, time.now, [&] { leave(each, client, time); });
+}
+
+/// Ends the part that a closed connection had in one run.
+void RunService::leave(const Client& client, ConnectionId connection, Time time) {
+  Run& run = *client.run;
+  run.clients.erase(connection.value);
+  run.waiting.erase(connection.value);
+  run.turns.gone(connection, time.now);
+  if (client.generation == run.generation || !client.native) {
+    apply(run, run.rendezvous->step(ConnectionLost{connection}, time.now), time.now);
+    run.notify_pending = true;
+  }
+  answer_released(run, time);
+  finish_change(run, time.now);
+}
+
+}  // namespace muster

@@ -1,0 +1,315 @@
+#include "rendezvous/node/native_participant.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster {
+namespace {
+
+std::string why_restart(const RestartRound& message) {
+  const std::string who = to_string(message.who);
+  switch (message.cause) {
+    case RestartCause::WorkersFailed:
+      return "on node " + who + " " + message.what;
+    case RestartCause::NodeLost:
+    case RestartCause::NodeLeft:
+      return "node " + who + " is gone (" + message.what + ")";
+    case RestartCause::NodeJoined:
+      return "node " + who + " wants to join";
+    case RestartCause::Requested:
+      break;
+  }
+  if (message.who == operator_name()) return "an operator wants a restart: " + message.what;
+  return "a restart was asked for by node " + who + ": " + message.what;
+}
+
+}  // namespace
+
+NativeParticipant::NativeParticipant(Options options)
+    : options_(std::move(options)), lease_(options_.settings.lease) {}
+
+NativeParticipant::Actions NativeParticipant::step(const Event& event, Instant now) {
+  const Instant before = std::exchange(now_, now);
+  actions_.clear();
+  if (phase_ == Phase::Over) return {};
+  if (now - before > lease_ / 2) forgive_pause(now - before);
+  std::visit([this](const auto& e) { on(e); }, event);
+  if (phase_ != Phase::Over) keep_link();
+  if (phase_ != Phase::Over) weigh_evidence();
+  if (phase_ != Phase::Over) keep_limits();
+  return std::exchange(actions_, {});
+}
+
+// --- events from the agent -----------------------------------------------------------------------
+
+void NativeParticipant::on(const JoinAsked&) {
+  phase_ = Phase::Joining;
+  joined_at_ = now_;
+  if (attached()) ask_to_join();
+}
+
+void NativeParticipant::ask_to_join() {
+  NodeJoined join = options_.node;
+  join.proxied = proxied_;
+  join.last_round = last_round_;
+  join.life = last_life_;
+  join.generation = generation_;
+  join.restart_count = restart_count_;
+  exchange_.reset();  // This join tells the host that no workers start here for the old exchange.
+  send(std::move(join));
+}
+
+void NativeParticipant::resume() {
+  NodeResumed event;
+  event.join = options_.node;
+  event.join.proxied = proxied_;
+  event.join.lease = round_lease_;
+  event.join.last_round = round_.round;
+  event.join.life = last_life_;
+  event.join.generation = round_.generation;
+  event.join.restart_count = restart_count_;
+  const bool succeeded = phase_ == Phase::Finished && !farewell_until_;
+  event.state = phase_ == Phase::Running ? NodeResumed::State::Running
+                : succeeded              ? NodeResumed::State::Finished
+                                         : NodeResumed::State::Stopped;
+  event.group_rank = round_.group_rank.value;
+  event.group_world_size = round_.group_world_size;
+  event.restart_count = round_.restart_count;
+  event.workers = round_.workers;
+  event.store = round_.store;
+  event.failure = failure_;
+  resuming_ = true;
+  finish_is_unsaid_ = farewell_until_.has_value();  // A resume does not say that the node gives up.
+  send(std::move(event));
+}
+
+void NativeParticipant::on(const WorkersHaveFailed& event) {
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Outside;
+  failure_ = event.what;
+  if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
+  // The host may answer the earlier resume with Rejoin: the round has ended without this failure.
+  if (up_) return resume();
+  print(failure_ + ", but " + host_that("is away") +
+        ": this node reports that when it is back, and starts no worker before" + latest_attempt());
+}
+
+void NativeParticipant::on(const PartFinished& event) {
+  if (!event.succeeded && !up_)  // The failure cannot be sent, and no answer can come.
+    return end({.succeeded = false, .why = host_that("cannot be reached") + latest_attempt()});
+  phase_ = Phase::Finished;
+  if (attached())
+    send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
+  finish_is_unsaid_ = resuming_;
+  if (!event.succeeded) {
+    failure_ = event.what;
+    farewell_until_ = now_ + options_.settings.close_timeout;
+    return;
+  }
+  if (through_store_) actions_.push_back(EnterExitBarrier{});
+  if (up_) return;
+  finish_until_ = now_ + options_.settings.read_timeout;
+  if (welcome_.outlives_nodes)
+    print("the workers of this node have finished; " + host_that("is away") +
+          ": waiting for it for " + seconds_text_of(options_.settings.read_timeout) +
+          latest_attempt());
+}
+
+void NativeParticipant::on(const LeaveAsked&) {
+  if (up_) send(NodeLeft{});
+  phase_ = Phase::Over;
+}
+
+void NativeParticipant::on(const StoreHosted& event) {
+  if (up_) send(StoreReady{{}, event.round, options_.node.name.addr, event.port});
+}
+
+void NativeParticipant::on(const StoreFailed& event) {
+  if (up_) send(NodeFinished{{}, event.round, false, event.why});
+  fail(event.why);
+}
+
+void NativeParticipant::on(const ExchangeDone& event) {
+  if (phase_ != Phase::Joining || !exchange_ || !exchanging(event.round)) return;
+  through_store_ = true;
+  const RoundComplete round = std::move(*exchange_);
+  exchange_.reset();
+  begin_round(round);
+}
+
+void NativeParticipant::on(const ExchangeFailed& event) {
+  if (phase_ != Phase::Joining || !exchanging(event.round)) return;
+  exchange_.reset();
+  const std::string what = "round " + std::to_string(event.round) +
+                           " was complete, but came to nothing: " + event.trouble;
+  if (failed_exchanges_ < kMaxFailedRounds) {
+    print(what + "; asking for another one");
+    if (up_) send(RestartRequested{{}, event.trouble, event.round});
+    return;
+  }
+  if (up_) send(NodeFinished{{}, event.round, false, what});
+  fail(what + ", as the " + std::to_string(failed_exchanges_ - 1) + " rounds before it");
+}
+
+void NativeParticipant::on(const ExitBarrierLeft&) {
+  if (phase_ == Phase::Finished) end({.succeeded = true});
+}
+
+// --- messages from the host ----------------------------------------------------------------------
+
+void NativeParticipant::on(const MessageReceived& event) {
+  heard_ = now_;
+  std::visit([this](const auto& message) { handle(message); }, event.message);
+  note_answer();
+}
+
+void NativeParticipant::handle(const NativeRefused& message) {
+  end({.succeeded = false, .why = message.text});
+}
+
+void NativeParticipant::handle(const NativeWaiting& message) {
+  if (phase_ == Phase::Joining) print("waiting for the other nodes: " + message.text);
+  if (phase_ == Phase::Finished)
+    print("the workers of this node have finished; waiting for the other nodes: " + message.text);
+}
+
+void NativeParticipant::record_round(std::int64_t round, std::int64_t life, int restart_count) {
+  last_round_ = round;  // Lower than before if the host was started again without a record.
+  last_life_ = life;
+  restart_count_ = std::max(restart_count_, restart_count);
+}
+
+void NativeParticipant::handle(const PrepareStore& message) {
+  // In another phase a restart message is already on its way to this node.
+  if (phase_ == Phase::Joining) actions_.push_back(HostStore{message.round});
+}
+
+void NativeParticipant::handle(const RoundComplete& message) {
+  if (phase_ != Phase::Joining) return;
+  record_round(message.round, message.life, message.restart_count);
+  generation_ = std::max(generation_, message.generation);
+  through_store_ = false;
+  if (message.workers && message.store) return begin_round(message);
+  ++failed_exchanges_;  // Counts as failed until the round begins.
+  exchange_ = message;
+  actions_.push_back(ExchangeThroughStore{message});
+}
+
+void NativeParticipant::begin_round(const RoundComplete& round) {
+  round_ = round;
+  has_round_ = true;
+  round_lease_ = lease_;
+  exchange_.reset();
+  failed_exchanges_ = 0;
+  failure_.clear();
+  peers_.clear();
+  reached_.reset();
+  phase_ = Phase::Running;
+  actions_.push_back(BeginRound{round});
+}
+
+void NativeParticipant::handle(const RestartRound& message) {
+  // A late message, about an earlier round than the one whose workers run here, is ignored.
+  const bool late =
+      phase_ == Phase::Running && message.life == last_life_ && message.round < round_.round;
+  if (late) return;
+  resuming_ = false;  // This message answers the resume: the round has ended.
+  record_round(message.round, message.life, message.restart_count);
+  exchange_.reset();
+  if (phase_ == Phase::Finished) say_finish();
+  const bool is_planned = message.cause == RestartCause::NodeLeft ||
+                          message.cause == RestartCause::NodeJoined ||
+                          message.who == operator_name();
+  if (phase_ != Phase::Finished) end_round(why_restart(message), is_planned);
+}
+
+void NativeParticipant::handle(const NotAMember& message) {
+  resuming_ = false;
+  // The host did not know this node any more when the failure was reported.
+  if (!failure_.empty() && phase_ != Phase::Finished && welcome_.resumes) return resume();
+  end_round(message.why.empty()
+                ? "this node was not heard in time, and the others need not wait for it any more"
+                : message.why);
+}
+
+void NativeParticipant::handle(const Resumed& message) {
+  if (!std::exchange(resuming_, false)) return;
+  if (message.life != 0) last_life_ = message.life;
+  print("the rendezvous at " + options_.host_text + " is back: round " +
+            std::to_string(round_.round) + " goes on",
+        false);
+  finish_is_unsaid_ = false;
+  if (phase_ == Phase::Finished)
+    send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
+  else if (!failure_.empty())
+    send(WorkersFailed{{}, round_.round, failure_});
+  if (phase_ == Phase::Joining) ask_to_join();
+}
+
+void NativeParticipant::handle(const Rejoin& message) {
+  resuming_ = false;
+  record_round(message.round, message.life, message.restart_count);
+  exchange_.reset();
+  end_round(message.why);
+}
+
+/// Tells the host that this node has finished, or has failed for good, if it did so while it
+/// resumed: the host took it for running. Returns whether it did.
+bool NativeParticipant::say_finish() {
+  if (!std::exchange(finish_is_unsaid_, false)) return false;
+  send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
+  return true;
+}
+
+/// The round is over for this node. What follows depends on the phase.
+void NativeParticipant::end_round(const std::string& why, bool is_planned) {
+  if (phase_ != Phase::Finished) failure_.clear();
+  switch (phase_) {
+    case Phase::Joining:
+      return ask_to_join();  // The host may have counted this node to the ended round: joins again.
+    case Phase::Finished:
+      if (say_finish() || farewell_until_) return;
+      print("when the workers of this node finished, the job had gone on without it (" + why +
+            "): nothing can be said of the other nodes");
+      return end({.succeeded = true});
+    case Phase::Running:
+      phase_ = Phase::Outside;
+      return actions_.push_back(RestartWorkers{why, is_planned});
+    case Phase::Outside:
+    case Phase::Over:
+      return;
+  }
+}
+
+void NativeParticipant::handle(const RunClosed&) {
+  const std::string why = "a torchrun node has ended the run: there will be no further round";
+  if (phase_ != Phase::Joining) return print(why, false);
+  if (options_.settings.spare) return end({.succeeded = true, .why = why});
+  fail(why);
+}
+
+void NativeParticipant::handle(const RunEnded& message) {
+  end({.succeeded = message.succeeded,
+       .who = message.who ? "node " + to_string(*message.who) : std::string(),
+       .why = message.why});
+}
+
+void NativeParticipant::handle(const JoinRefused& message) {
+  resuming_ = false;
+  if (phase_ != Phase::Joining) return end_round(message.text);
+  const bool refused = message.why != JoinRefused::Why::TimedOut;
+  fail("the rendezvous at " + options_.host_text + (refused ? " refused this node: " : ": ") +
+       message.text);
+}
+
+void NativeParticipant::end(EndJob end) {
+  phase_ = Phase::Over;
+  actions_.push_back(std::move(end));
+}
+
+void NativeParticipant::fail(std::string why) {
+  phase_ = Phase::Over;
+  actions_.push_back(FailRendezvous{std::move(why)});
+}
+
+}  // namespace muster
