@@ -1,7 +1,6 @@
 #include "base/system/refused_call.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -10,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -76,18 +76,18 @@ const char* refused_by_pairs() {
   return nullptr;
 }
 
-/// The calls of a server. That a connection is refused shows where it is made.
+/// The calls of a server, on a local socket that the kernel names: for a port, a service manager's
+/// rules (SocketBindDeny=) may answer with EPERM, too, and allow the port that is meant.
 const char* refused_by_sockets() {
-  const OwnedFd tcp(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (is_refused(tcp.get())) return "socket";
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const OwnedFd local(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (is_refused(local.get())) return "socket";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
   auto* const name = reinterpret_cast<sockaddr*>(&address);
-  if (is_refused(::bind(tcp.get(), name, sizeof address))) return "bind";
-  if (is_refused(::listen(tcp.get(), 1))) return "listen";
+  if (is_refused(::bind(local.get(), name, sizeof address.sun_family))) return "bind";
+  if (is_refused(::listen(local.get(), 1))) return "listen";
   socklen_t size = sizeof address;
-  if (is_refused(::getsockname(tcp.get(), name, &size))) return "getsockname";
+  if (is_refused(::getsockname(local.get(), name, &size))) return "getsockname";
   return nullptr;
 }
 
