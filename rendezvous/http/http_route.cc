@@ -1,5 +1,6 @@
 #include "rendezvous/http/http_route.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
@@ -157,6 +158,18 @@ Routed route_of_path(std::string_view path, std::string_view query) {
 }
 
 }  // namespace
+
+std::optional<AbsoluteTarget> absolute_target(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    target.remove_prefix(scheme.size());
+    const std::size_t end = std::min(target.find_first_of("/?"), target.size());
+    std::string path(target.substr(end));
+    if (!path.starts_with('/')) path.insert(0, "/");
+    return AbsoluteTarget{std::string(target.substr(0, end)), std::move(path)};
+  }
+  return std::nullopt;
+}
 
 Routed find_route(const RouteRequest& request) {
   if (request.target.size() > kMaxTargetBytes)

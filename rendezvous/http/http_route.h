@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -92,6 +93,15 @@ struct RouteRequest {
   std::string_view method;
   std::string_view target;
 };
+
+/// A target that names its host, too: "http://host/path". Servers must understand it (RFC 9112,
+/// 3.2.2), and its host counts in place of the field Host.
+struct AbsoluteTarget {
+  std::string host;
+  std::string target;  // "/path"
+};
+/// Empty: the target has another form.
+std::optional<AbsoluteTarget> absolute_target(std::string_view target);
 
 /// Ids in a target must be percent-encoded. A target has at most kMaxTargetBytes.
 boost::system::result<Route, RouteError> find_route(const RouteRequest& request);

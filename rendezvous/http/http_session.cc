@@ -160,7 +160,11 @@ asio::awaitable<bool> Session::serve_one(bool is_last) {
     co_await send(std::move(*reply), none, false);
     co_return false;
   }
-  const Request request = parser.release();
+  Request request = parser.release();
+  if (const auto absolute = absolute_target(request.target())) {
+    request.set(beast::http::field::host, absolute->host);
+    request.target(absolute->target);
+  }
   const std::string method(request.method_string());
   const std::string target(request.target());
   const auto route = find_route({method, target});

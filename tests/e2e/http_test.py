@@ -257,6 +257,8 @@ class Refusals(HttpTest):
         self.assertEqual(headers["Allow"], "GET, HEAD")
         self.refused("/api/v1/runs", 405, "method_not_allowed", method="DELETE")
         self.refused("/healthz", 421, "misdirected_request", headers={"Host": "evil.example.org"})
+        self.refused("http://evil.example.org/healthz", 421, "misdirected_request")
+        self.assertEqual(self.ask(f"http://127.0.0.1:{self.http_port}/healthz", headers={"Host": "evil.example.org"})[0], 200)
         self.refused("/" + "x" * 5000, 414, "target_too_long")
         self.refused("/healthz", 431, "headers_too_large", headers={"X-Long": "x" * 40000})
         self.refused("/healthz", 413, "body_too_large", method="POST", body="x" * 5000)

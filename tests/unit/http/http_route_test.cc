@@ -25,6 +25,18 @@ TEST_CASE("http routes: each resource is found", "[unit][http]") {
   CHECK(std::get<EventStream>(*find_route({"GET", "/api/v1/events"})).id.empty());
 }
 
+TEST_CASE("http routes: a target may name its host", "[unit][http]") {
+  CHECK_FALSE(absolute_target("/api/v1/runs/http://x"));
+  CHECK_FALSE(absolute_target("*"));
+  const auto split = [](std::string_view target) {
+    const auto absolute = absolute_target(target);
+    return absolute ? absolute->host + " " + absolute->target : std::string();
+  };
+  CHECK(split("http://localhost:9400/healthz?x=1/2") == "localhost:9400 /healthz?x=1/2");
+  CHECK(split("https://[::1]:9400") == "[::1]:9400 /");
+  CHECK(split("http://evil?a") == "evil /?a");
+}
+
 TEST_CASE("http routes: a run id may have any bytes", "[unit][http]") {
   CHECK(std::get<OneRun>(*find_route({"GET", "/api/v1/runs/a%2Fb%20%25%ff"})).id == "a/b %\xff");
   CHECK(status_of("/api/v1/runs/%") == 400);
