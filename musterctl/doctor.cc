@@ -1,7 +1,6 @@
 #include "musterctl/doctor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -9,6 +8,7 @@
 
 #include "base/next_field.h"
 #include "base/size_text.h"
+#include "musterctl/endpoint_checks.h"
 #include "musterctl/run_text.h"
 
 namespace muster::ctl {
@@ -16,21 +16,11 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-constexpr double kSlowConnectMs = 50;
-constexpr double kClockWarning = 1;
-constexpr double kClockFailure = 30;
 
 using Checks = std::vector<Check>;
 
 std::string limit_text(std::uint64_t limit) {
   return limit == kNoLimit ? "unlimited" : std::to_string(limit);
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words)
-    text.append(text.empty() ? "" : ", ").append(word);
-  return text;
 }
 
 bool is_loopback(const std::string& address) {
@@ -130,45 +120,6 @@ void check_interfaces(const DoctorFacts& facts, Checks& checks) {
     check.remedy = "there is no network: only jobs of one node will run";
   }
   checks.push_back(std::move(check));
-}
-
-void check_clock(const EndpointFacts& facts, Checks& checks) {
-  if (!facts.clock_ahead_seconds) return;
-  const double off = std::abs(*facts.clock_ahead_seconds);
-  char found[96];
-  std::snprintf(found, sizeof found, "%.2f s %s musterd's", off,
-                *facts.clock_ahead_seconds < 0 ? "behind" : "ahead of");
-  Check check{"clock", Verdict::Ok, found, ""};
-  if (off >= kClockWarning) {
-    check.verdict = off >= kClockFailure ? Verdict::Failure : Verdict::Warning;
-    check.remedy =
-        "synchronise clocks (chrony, systemd-timesyncd): logs of several nodes cannot "
-        "be compared, and torchrun nodes judge each other by clocks";
-  }
-  checks.push_back(std::move(check));
-}
-
-void check_endpoint(const EndpointFacts& facts, Checks& checks) {
-  Check check{"endpoint", Verdict::Ok, "", ""};
-  char connect[64];
-  std::snprintf(connect, sizeof connect, ", connected in %.1f ms", facts.connect_ms);
-  check.found = facts.what + " " + facts.endpoint + " (" + joined(facts.addresses) + ")" + connect;
-  if (!facts.error.empty()) {
-    check.verdict = Verdict::Failure;
-    check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
-    check.remedy =
-        facts.refused ? "musterd answered with this error: do what it says, or give another "
-                        "--endpoint"
-                      : "is the host up, does the program listen, and does a firewall let the port "
-                        "through? Check from this machine with: nc -vz HOST PORT";
-  } else if (facts.connect_ms > kSlowConnectMs) {
-    check.verdict = Verdict::Warning;
-    check.remedy =
-        "the way there is slow: leases are 5 s, and each restart takes several rounds "
-        "of messages";
-  }
-  checks.push_back(std::move(check));
-  check_clock(facts, checks);
 }
 
 void check_shared_memory(const DoctorFacts& facts, Checks& checks) {
@@ -432,8 +383,7 @@ std::vector<Check> judge(const DoctorFacts& facts) {
   check_host_name(facts, checks);
   check_user(facts, checks);
   check_interfaces(facts, checks);
-  for (const EndpointFacts& endpoint : facts.endpoints)
-    check_endpoint(endpoint, checks);
+  check_endpoints(facts, checks);
   check_shared_memory(facts, checks);
   check_limits(facts, checks);
   check_cgroup(facts, checks);

@@ -22,14 +22,22 @@ struct FolderFacts {
   std::uint64_t free_bytes = 0;
   std::string instead_of;  // The place before this one, which cannot be written; empty: none.
 };
+inline constexpr const char* kRendezvous = "rendezvous";
 struct EndpointFacts {
-  std::string what;  // "rendezvous" or "musterd's HTTP"
+  std::string what;  // kRendezvous or "musterd's HTTP"
   std::string endpoint;
   std::string error;     // Empty: the endpoint was reached, and has answered.
   bool refused = false;  // The error is what musterd has answered.
   std::vector<std::string> addresses;
   double connect_ms = 0;
   std::optional<double> clock_ahead_seconds;  // How far this clock is ahead of musterd's.
+};
+
+/// What a host of the rendezvous says about its state.
+struct HostState {
+  std::string place;  // "address:port"
+  std::string id;
+  bool is_shared = false;  // With other hosts, through an etcd.
 };
 
 struct DoctorFacts {
@@ -46,6 +54,7 @@ struct DoctorFacts {
   bool home_is_writable = true;
   bool has_compile_cache = false;  // TORCHINDUCTOR_CACHE_DIR is set.
   std::vector<EndpointFacts> endpoints;
+  std::vector<HostState> hosts = {};  // At the endpoints of the rendezvous.
   std::optional<std::uint64_t> shm_bytes;
   std::optional<std::uint64_t> shm_free_bytes;
   std::map<std::string, std::uint64_t> limits;  // "nofile", "nproc", "memlock".

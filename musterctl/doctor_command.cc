@@ -1,5 +1,6 @@
 #include "musterctl/doctor_command.h"
 
+#include <sstream>
 #include <utility>
 
 #include "musterctl/doctor.h"
@@ -59,11 +60,11 @@ void add_doctor_option(CLI::App& command, std::string_view option, DoctorArgumen
     command
         .add_option("--rdzv-endpoint", arguments.rdzv_endpoint,
                     "Where the nodes of a job meet: is it reached from here?")
-        ->type_name("HOST:PORT");
+        ->type_name("HOST:PORT[,...]");
   if (option == "--quick")
     command.add_flag(
         "--quick", arguments.quick,
-        "This machine, and the endpoint of --rdzv-endpoint if it is given: no program is "
+        "This machine, and the endpoints of --rdzv-endpoint if it is given: no program is "
         "started, and musterd's HTTP is not asked");
   if (option == "--log-dir")
     command.add_option("--log-dir", arguments.log_dir, "Is there room for the logs of a job?")
@@ -92,15 +93,20 @@ DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorContext& c
     return {.usage_error = "--nodes needs --rdzv-endpoint HOST:PORT, where the nodes meet"};
   DoctorTargets targets{.musterd = context.musterd,
                         .token = context.token,
+                        .run = arguments.run,
+                        .tls = context.tls,
                         .log_dir = arguments.log_dir,
                         .checkpoint_dir = arguments.checkpoint_dir,
                         .quick = arguments.quick};
   // With several nodes, the endpoint is not checked here: if one of them becomes the host, no
   // process listens there yet. The meeting of the nodes checks it.
   if (!arguments.rdzv_endpoint.empty() && !several) {
-    const auto parsed = parse_endpoint(arguments.rdzv_endpoint);
-    if (!parsed) return {.usage_error = parsed.error().reason};
-    targets.rendezvous = *parsed;
+    std::istringstream endpoints(arguments.rdzv_endpoint);
+    for (std::string one; std::getline(endpoints, one, ',');) {
+      const auto parsed = parse_endpoint(one);
+      if (!parsed) return {.usage_error = parsed.error().reason};
+      targets.rendezvous.push_back(*parsed);
+    }
   }
   const DoctorFacts facts = gather_facts(targets);
   auto checks = judge(facts);

@@ -13,12 +13,14 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "base/temporary_places.h"
 #include "musterctl/answer_json.h"
+#include "musterctl/host_states.h"
 #include "musterctl/interfaces.h"
 #include "musterctl/python_program.h"
 #include "musterctl/run_text.h"
@@ -84,6 +86,18 @@ EndpointFacts gather_endpoint(const std::string& what, const Endpoint& endpoint)
           .addresses = found.addresses,
           .connect_ms = found.connect_ms,
           .clock_ahead_seconds = std::nullopt};
+}
+
+void gather_rendezvous(const DoctorTargets& targets, DoctorFacts& facts) {
+  std::vector<HostPlaces> places;
+  for (const Endpoint& endpoint : targets.rendezvous) {
+    facts.endpoints.push_back(gather_endpoint(kRendezvous, endpoint));
+    places.push_back({endpoint, facts.endpoints.back().addresses});
+  }
+  const auto addresses = std::accumulate(
+      places.begin(), places.end(), std::size_t{0},
+      [](std::size_t sum, const HostPlaces& place) { return sum + place.addresses.size(); });
+  if (addresses > 1) facts.hosts = ask_hosts(places, {targets.run, targets.token, targets.tls});
 }
 
 void gather_limits(DoctorFacts& facts) {
@@ -213,8 +227,7 @@ DoctorFacts gather_facts(const DoctorTargets& targets) {
   facts.interfaces = local_interfaces();
   facts.loopback_is_down = loopback_is_down();
   facts.interface_variables = interface_variables();
-  if (targets.rendezvous)
-    facts.endpoints.push_back(gather_endpoint("rendezvous", *targets.rendezvous));
+  gather_rendezvous(targets, facts);
   if (targets.musterd) {
     EndpointFacts endpoint = gather_endpoint("musterd's HTTP", *targets.musterd);
     if (endpoint.error.empty()) gather_clock(*targets.musterd, targets.token.get(), endpoint);

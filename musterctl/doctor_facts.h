@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "musterctl/client.h"
 #include "musterctl/doctor.h"
@@ -10,12 +11,14 @@
 namespace muster::ctl {
 
 struct DoctorTargets {
-  std::optional<Endpoint> musterd = {};     // musterd's HTTP.
-  SharedTokenCrypto token = {};             // The token for musterd's HTTP; null: none.
-  std::optional<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
-  std::string log_dir = {};                 // Empty: not checked.
-  std::string checkpoint_dir = {};          // Empty: not checked.
-  bool quick = false;                       // Start no program, and do not ask NVML.
+  std::optional<Endpoint> musterd = {};   // musterd's HTTP.
+  SharedTokenCrypto token = {};           // Null: none.
+  std::vector<Endpoint> rendezvous = {};  // Where the nodes of a job meet.
+  std::string run = {};                   // For the hosts there.
+  TlsFiles tls = {};                      // The same.
+  std::string log_dir = {};               // Empty: not checked.
+  std::string checkpoint_dir = {};        // Empty: not checked.
+  bool quick = false;                     // Start no program, and do not ask NVML.
 };
 
 /// Takes some seconds: looks up names, connects to endpoints, and runs Python, which imports torch

@@ -12,6 +12,8 @@ import tempfile
 import unittest
 
 from http_test import HttpTest
+from musterd import run_musterd
+from ports import free_port
 from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
@@ -250,6 +252,17 @@ class Doctor(CtlTest):
         self.assertNotIn("python", quick)
         self.assertNotIn("endpoint", quick)
         self.assertIn("shared_memory", quick)
+
+    def test_musterds_that_do_not_share_their_state(self):
+        other = free_port()
+        both = f"--rdzv-endpoint=127.0.0.1:{self.port},127.0.0.1:{other}"
+        alone = self.checks("--quick", both)
+        self.assertEqual(alone["state"]["verdict"], "warning")
+        self.assertIn(f"127.0.0.1:{other} does not answer", alone["state"]["found"])
+        run_musterd(self, port=other, log=self.dir / "err.other", env=self.environment())
+        checks = self.checks("--quick", both, expect=1)
+        self.assertEqual(checks["state"]["verdict"], "failure")
+        self.assertIn(f"127.0.0.1:{other}", checks["state"]["found"])
 
     def python_check(self, **env):
         done = subprocess.run([MUSTERCTL, "doctor", "--json"], capture_output=True, text=True, timeout=PATIENCE_S,

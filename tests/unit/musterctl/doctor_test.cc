@@ -77,6 +77,34 @@ TEST_CASE_METHOD(DoctorTest,
   CHECK_THAT(check("endpoint").remedy, !Catch::Contains("firewall"));
 }
 
+TEST_CASE_METHOD(DoctorTest, "doctor: hosts that do not share their state are a failure",
+                 "[unit][musterctl]") {
+  facts.endpoints = {{.what = "rendezvous", .endpoint = "h1:1"},
+                     {.what = "rendezvous", .endpoint = "h2:1"},
+                     {.what = "musterd's HTTP", .endpoint = "h1:2"}};
+  facts.hosts = {{"10.0.0.1:1", "aa", true}, {"10.0.0.2:1", "aa", true}};
+  CHECK(check("state").verdict == Verdict::Ok);
+  CHECK_FALSE(has_failure(judge(facts)));
+  facts.hosts.push_back({"10.0.0.3:1", "bb", false});
+  CHECK(check("state").verdict == Verdict::Failure);
+  CHECK_THAT(check("state").found, Catch::Contains("10.0.0.1:1 and 10.0.0.3:1"));
+}
+
+TEST_CASE_METHOD(DoctorTest, "doctor: one of several endpoints may be a musterd that stands by",
+                 "[unit][musterctl]") {
+  facts.endpoints = {{.what = "rendezvous", .endpoint = "h1:1", .error = "refused"},
+                     {.what = "rendezvous", .endpoint = "h2:1"}};
+  facts.hosts = {{"10.0.0.2:1", "aa", true}};
+  CHECK_FALSE(has_failure(judge(facts)));
+  CHECK(check("endpoint").verdict == Verdict::Note);
+  facts.hosts[0].is_shared = false;
+  CHECK(check("state").verdict == Verdict::Warning);
+  CHECK_THAT(check("state").found, Catch::Contains("h1:1 does not answer"));
+  facts.endpoints[1].error = "refused";
+  facts.hosts.clear();
+  CHECK(has_failure(judge(facts)));
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: this host's name at 127.0.1.1 is found",
                  "[unit][musterctl]") {
   facts.host_addresses = {"127.0.1.1"};
