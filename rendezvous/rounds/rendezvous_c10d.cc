@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/seconds_text.h"
 #include "rendezvous/rounds/rendezvous.h"
 
 namespace muster {
@@ -151,9 +152,20 @@ std::string Rendezvous::refusal_of(const TorchrunView::Understood& understood,
     return "node " + to_string(*operation.node) +
            " has a larger maximum than --nnodes=" + std::to_string(run().min_nodes) + ":" +
            std::to_string(run().max_nodes) + ", and would make the others restart again and again";
-  if (about == nullptr && members_.size() >= setup_.members)
+  if (about != nullptr) return {};
+  if (members_.size() >= setup_.members)
     return "the run has " + std::to_string(setup_.members) + " nodes";
-  return {};
+  // Agents of torchrun that are started again and again at one address would restart the others
+  // each time. They cannot be told to wait.
+  const bool are_enough =
+      !run_ || count(Place::Participant) >= static_cast<std::size_t>(run_->min_nodes);
+  const auto hold = damping_.hold_of_address(operation.node->addr, now_);
+  if (operation.kind != Kind::AddToWaitList || !complete() || !are_enough || hold.until <= now_)
+    return {};
+  return "agents at the address of " + to_string(*operation.node) +
+         " were gone soon after they had come, " + std::to_string(hold.losses) +
+         " times, and restarted the others: the next one may join in " +
+         seconds_text(hold.until - now_);
 }
 
 /// A node that goes onto the wait list although all places are taken has a larger maximum. The
@@ -223,8 +235,11 @@ Rendezvous::Member* Rendezvous::torch_member(const StateOperation& operation, Co
                                              WallTime wall) {
   if (!operation.node) return nullptr;
   Member* member = named(*operation.node);
-  if (member == nullptr) member = known(add_member(*operation.node, false));
-  if (member == nullptr) return nullptr;
+  if (member == nullptr) {
+    member = known(add_member(*operation.node, false));
+    if (member == nullptr) return nullptr;
+    member->came_at = now_;
+  }
   // One connection could serve several nodes: it belongs to the first one.
   if (from(client) == nullptr) bind(member->id, client);
   if (operation.heartbeat) {
@@ -308,9 +323,10 @@ void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
 }
 
 void Rendezvous::torch_waits(MemberId id) {
-  const Member* member = known(id);
+  Member* member = known(id);
   if (member == nullptr) return;
   set_place(id, Place::Waiting);
+  member->ended_a_round = true;  // torchrun nodes restart for each node that waits.
   if (counts_.natives == 0 || !run_ || run_->scale_policy != ScalePolicy::Now ||
       counts_.succeeded > 0)
     return;
