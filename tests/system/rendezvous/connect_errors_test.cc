@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/net/name_lookup.h"
+#include "rendezvous/client/store_client.h"
 
 namespace muster {
 namespace {
