@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -65,6 +66,23 @@ TEST_CASE("pipe_growth: a pipe stays large if there are no descriptors to look f
     reserve.keep(pipe.read_end.get());
     CHECK(pipe.bytes() == grown);
   }
+}
+
+TEST_CASE("pipe_growth: a pipe stays large while its user's pages are not used up",
+          "[unit][agent]") {
+  if (user_pipe_pages() == 0) return;  // Nothing is looked for.
+  // Other programs of the user may have many pages for a while.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool stays = false;
+  while (!stays && std::chrono::steady_clock::now() < end) {
+    const Pipe pipe;
+    grow_pipe(pipe.read_end.get(), kPipeBytesMax);
+    const std::size_t grown = pipe.bytes();
+    PipeReserve reserve;
+    reserve.keep(pipe.read_end.get());
+    stays = grown > kPipeBytesMin && pipe.bytes() == grown;
+  }
+  CHECK(stays);
 }
 
 }  // namespace
