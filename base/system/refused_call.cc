@@ -29,6 +29,12 @@ bool is_refused(long result) {
 
 /// The calls of a loop: its waits, timers and signals. Null: none is refused.
 const char* refused_by_loops() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  // Without it, signals come to threads that pass them on, without an end.
+  if (is_refused(::sigprocmask(SIG_BLOCK, &none, nullptr))) return "rt_sigprocmask";
+  struct sigaction action {};
+  if (is_refused(::sigaction(SIGCHLD, nullptr, &action))) return "rt_sigaction";
   const OwnedFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (is_refused(epoll.get())) return "epoll_create1";
   const OwnedFd event(::eventfd(0, EFD_CLOEXEC));
@@ -36,8 +42,6 @@ const char* refused_by_loops() {
   epoll_event wanted{};
   if (is_refused(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &wanted))) return "epoll_ctl";
   if (is_refused(::epoll_wait(epoll.get(), &wanted, 1, 0))) return "epoll_wait";
-  sigset_t none;
-  ::sigemptyset(&none);
   const OwnedFd signals(::signalfd(-1, &none, SFD_CLOEXEC));
   if (is_refused(signals.get())) return "signalfd4";
   const OwnedFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));

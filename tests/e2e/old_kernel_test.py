@@ -126,9 +126,10 @@ class RefusedCalls(MusterTest):
     SAYS_SO = {
         "bind": (49, 200), "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, 22),
         "eventfd2": (290, 19), "getsockname": (51, 204), "ioctl": (16, 29), "listen": (50, 201), "pipe2": (293, 59),
-        "prctl": (157, 167), "recvfrom": (45, 207), "recvmsg": (47, 212), "sendmsg": (46, 211), "sendto": (44, 206),
-        "signalfd4": (289, 74), "socket": (41, 198), "socketpair": (53, 199), "timerfd_create": (283, 85),
-        "timerfd_settime": (286, 86), "waitid": (247, 95)}
+        "prctl": (157, 167), "recvfrom": (45, 207), "recvmsg": (47, 212), "rt_sigaction": (13, 134),
+        "rt_sigprocmask": (14, 135), "sendmsg": (46, 211), "sendto": (44, 206), "signalfd4": (289, 74),
+        "socket": (41, 198), "socketpair": (53, 199), "timerfd_create": (283, 85), "timerfd_settime": (286, 86),
+        "waitid": (247, 95)}
     FCNTL = (72, 25)
     # glibc starts threads with clone only if clone3 answers with ENOSYS.
     ONLY_WITH_ENOSYS = "clone3"
