@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kFirstBytes = 1 << 20;
+constexpr std::size_t kFirstReplyBytes = 1 << 20;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ std::span<char> ReplyReader::wanted() {
       return {};
     case Next::Text: {
       std::string& text = texts_.back();
-      text.resize(std::min(text_bytes_, std::max(2 * text_came_, kFirstBytes)));
+      text.resize(std::min(text_bytes_, std::max(2 * text_came_, kFirstReplyBytes)));
       return {text.data() + text_came_, text.size() - text_came_};
     }
     case Next::Number:
