@@ -123,17 +123,27 @@ if [[ -z $clang ]] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsign
   echo "SKIPPED: no clang with libFuzzer (apt-get install clang-19 libclang-rt-19-dev)"
   exit 77
 fi
-# What the targets decode with. A target links what it uses of it.
-decoders=(pickle/*.cc rendezvous/messages/*.cc rendezvous/state/run_record_codec.cc
-  base/{base64,config_json,percent,printable_text,proc_cgroup,python_text,time_text}.cc
-  agent/core/{error_file,logs_specs,oom_evidence,rank_messages,ranks,stat_text,strict_json,timer_table,worker_lines}.cc
-  musterctl/{doctor,gpu_errors,http_text,peer_checks,peer_json,peer_wire,process_texts,rank_output,run_text}.cc
-  rendezvous/access/{http_key,run_tokens,tls_allow,token_proof}.cc rendezvous/http/{http_access,http_route}.cc
-  rendezvous/rounds/{node_name,round_ranks,run_history}.cc rendezvous/server/c10d_allow.cc
-  rendezvous/state/etcd/{etcd_address,etcd_json,etcd_records,host_record}.cc
-  rendezvous/store/{c10d_codec,reply_queue,reply_reader,shared_bytes,store_table,store_waits}.cc
-  rendezvous/torchrun/{python_time,rendezvous_state,state_decoder,state_encoder,state_rules}.cc
-  worker_sdk/src/{notice_lines,pickle_rules}.cc)
+# What the targets may need: the .cc file of each header that they include, of each that those include, and so on. A target
+# links what it uses of it, so a decoder that is cut in two needs no change here.
+declare -A known=() more_sources=(
+  [rendezvous/store/store_table.h]=rendezvous/store/store_waits.cc
+  [rendezvous/torchrun/state_codec.h]="rendezvous/torchrun/state_decoder.cc rendezvous/torchrun/state_encoder.cc")
+decoders=()
+find_sources() {
+  local header file
+  while read -r header; do
+    for file in "$header" "${header%.h}.cc" ${more_sources[$header]:-}; do
+      [[ -f $file && -z ${known[$file]:-} ]] || continue
+      known[$file]=yes
+      if [[ $file == *.cc ]]; then
+        if grep -q '^#include ".*\.inc"' "$file"; then continue; fi  # CMake generates these, for programs only.
+        decoders+=("$file")
+      fi
+      find_sources "$file"
+    done
+  done < <(sed -n 's/^#include "\(.*\)"/\1/p' "$1")
+}
+for target in "${targets[@]}"; do find_sources "tests/fuzz/${target}_fuzz.cc"; done
 
 [[ -x /usr/bin/llvm-symbolizer-19 ]] && export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19
 if [[ -n $idle ]]; then
