@@ -23,6 +23,11 @@ def test(function):
     return function
 
 
+def is_sanitized():
+    with open(MUSTERD, "rb") as program:
+        return b"__asan_init" in program.read()
+
+
 class Musterd:
     """A running musterd. Its stderr goes to a pipe, which is read when the log is asked for."""
 
@@ -177,6 +182,9 @@ def a_listening_socket_is_inherited_as_from_systemd():
 
 @test
 def out_of_descriptors_is_named_costs_no_cpu_and_passes():
+    if is_sanitized():
+        return "UBSan checks objects with a pipe, and takes a failure of that for a wrong object"
+
     def few_descriptors():
         resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
     with Musterd("--bind", "127.0.0.1", "--port", "0", preexec_fn=few_descriptors) as server:
