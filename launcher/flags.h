@@ -67,6 +67,7 @@ struct Flags {
   std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;
   std::optional<double> leftover_timeout;
+  std::string signal_to;  // leader, group
   std::optional<std::string> signals_to_forward;
   bool spare = false;
   std::optional<std::string> scale_policy;  // now, at-restart, never

@@ -19,6 +19,7 @@ constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
 constexpr std::string_view kScalePolicies[] = {"now", "at-restart", "never"};
 constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
+constexpr std::string_view kSignalTo[] = {"leader", "group"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish", "tcsh"};
 constexpr std::string_view kTorchrunShells[] = {"bash", "zsh", "tcsh"};
 constexpr auto kNone = std::nullopt;
@@ -173,6 +174,11 @@ constexpr auto kTable = std::to_array<Option>({
      "--leftover_timeout"}, "MUSTER_LEFTOVER_TIMEOUT", "SECONDS", kNone, {},
      "Time that processes which successful workers have left have to end by themselves, 30 when not "
      "given. Then they are killed. After a failure they have 2 seconds at most."},
+    {Muster, Group::Failures, &Flags::signal_to, {"--signal-to", "--signal_to"}, "MUSTER_SIGNAL_TO",
+     "WHOM", "leader", kSignalTo,
+     "Who gets the signal that ends a worker: leader, if the worker catches it, the worker's own process "
+     "alone, and its data loaders and other helpers when it has ended or most of the shutdown timeout "
+     "is over; group, all of them at once, as under torchrun."},
     {Muster, Group::Failures, &Flags::signals_to_forward, {"--signals-to-forward",
      "--signals_to_forward"}, "MUSTER_SIGNALS_TO_FORWARD", "NAMES", kNone, {},
      "Signals that are passed on to the workers and do not end the job, such as a request for a "

@@ -85,6 +85,7 @@ Outcome plan_shutdown_timeout(const Flags& flags, const Environment& environment
     if (seconds < 0)
       plan.warnings.push_back("TORCH_ELASTIC_SHUTDOWN_TIMEOUT is " + text + ": taken as 0");
   }
+  plan.agent.signal_to_leader = flags.signal_to == "leader";
   plan.agent.shutdown_timeout =
       std::chrono::seconds(std::clamp<std::int64_t>(seconds, 0, kMaxSeconds));
   return {};

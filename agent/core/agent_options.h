@@ -161,6 +161,9 @@ struct AgentOptions {
   /// The launcher's own TORCHELASTIC_ERROR_FILE. Empty: none.
   std::string own_error_file;
   Duration shutdown_timeout = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
+  /// A worker that catches the signal that ends it gets that signal alone, and the other processes
+  /// of its group get it later. False: they all get it at once, as under torchrun.
+  bool signal_to_leader = true;
   Duration leftover_timeout = std::chrono::seconds(30);  // For what workers leave that succeed.
   Duration hang_timeout{};             // --hang-timeout; 0: idle workers are not detected.
   std::vector<int> signals_to_handle;  // Signal numbers; each ends the job gracefully.

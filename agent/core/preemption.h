@@ -13,12 +13,18 @@
 
 namespace muster {
 
+/// How much of the time until SIGKILL belongs to those who end in a way of their own: a worker that
+/// was notified, or one that handles its signal while its group is spared. The last tenth is for
+/// those that the others had kept waiting.
+constexpr Duration own_share(Duration stop_timeout) {
+  return stop_timeout - stop_timeout / 10;
+}
+
 class Preemption {
  public:
-  /// The deadline of a notice that is sent now. A tenth of the time until SIGKILL is left after it,
-  /// for workers that did not end in time.
+  /// The deadline of a notice that is sent now.
   static Instant deadline_of_notice(Instant now, Duration stop_timeout) {
-    return now + stop_timeout - stop_timeout / 10;
+    return now + own_share(stop_timeout);
   }
 
   /// The workers have been notified. `promised`: the workers that had promised before the notice to

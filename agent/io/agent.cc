@@ -392,7 +392,7 @@ class Agent {
   void apply(const EndWorker& action) { stop_.end_worker(action); }
   void apply(const SignalWorkers& action) {
     log_info("Stopping worker group");
-    stop_.signal_workers(action);
+    stop_.signal_workers(action, supervisor_.next_deadline());
     cancel_start();
   }
 

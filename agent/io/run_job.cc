@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/core/leftovers.h"
+#include "agent/core/preemption.h"
 #include "agent/core/worker_env.h"
 #include "agent/io/agent.h"
 #include "agent/io/failure_output.h"
@@ -93,6 +94,8 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
        .cgroup = cgroup,
        .shutdown_timeout =
            std::chrono::duration_cast<std::chrono::milliseconds>(options.shutdown_timeout),
+       .until_group = std::chrono::duration_cast<std::chrono::milliseconds>(
+           options.signal_to_leader ? own_share(options.shutdown_timeout) : Duration{}),
        .clean_up = clean_up_times(options.leftover_timeout, options.shutdown_timeout),
        .report_lost_process =
            [&options](const LostProcess& lost) { report_lost_process(options, lost); },

@@ -69,15 +69,18 @@ void WorkerStop::on_signalled(const ShimReport& report) {
     spdlog::warn("{}", std::move(*line));
 }
 
-void WorkerStop::signal_workers(const SignalWorkers& action) {
+void WorkerStop::signal_workers(const SignalWorkers& action, std::optional<Instant> kill_at) {
   workers_.attempt_ends();
   lines_.begin_stop();
   alive_ = static_cast<int>(workers_.running().size());
   number_ = action.number;
+  const Duration until_group = options_.signal_to_leader && kill_at
+                                   ? own_share(std::max(*kill_at - now(), Duration{}))
+                                   : Duration{};
   const Preemption none;
   const Preemption& preemption = channel_ == nullptr ? none : channel_->preemption();
   for (const LocalRank rank : preemption.signalled_at_once(options_.local_world_size))
-    signal(rank);
+    signal(rank, until_group);
 }
 
 void WorkerStop::end_worker(const EndWorker& action) {
@@ -118,8 +121,11 @@ void WorkerStop::on_forwarded(const ShimReport& report) {
   spdlog::warn("{}", forwarded_text(report.status, report.count));
 }
 
-void WorkerStop::signal(LocalRank rank) {
-  shim_.send({.kind = ShimRequest::Kind::Signal, .worker = rank.value, .number = number_});
+void WorkerStop::signal(LocalRank rank, Duration until_group) {
+  shim_.send({.kind = ShimRequest::Kind::Signal,
+              .worker = rank.value,
+              .number = number_,
+              .until_group_ms = std::chrono::ceil<std::chrono::milliseconds>(until_group).count()});
 }
 
 }  // namespace muster

@@ -35,9 +35,10 @@ class WorkerStop {
   /// The shim has signalled a worker: logs it in torchrun's words.
   void on_signalled(const ShimReport& report);
 
-  void signal_workers(const SignalWorkers& action);
+  /// `kill_at`: when the workers are killed.
+  void signal_workers(const SignalWorkers& action, std::optional<Instant> kill_at);
   /// For a worker that had promised to end by itself, and lives at the notice's deadline.
-  void signal_overdue(LocalRank rank) { signal(rank); }
+  void signal_overdue(LocalRank rank) { signal(rank, Duration{}); }
   void end_worker(const EndWorker& action);
   void kill_everything(const KillEverything& action);
   /// The shim has passed on a signal of --signals-to-forward, or has not.
@@ -46,7 +47,7 @@ class WorkerStop {
   void on_leftovers(const ShimReport& report);
 
  private:
-  void signal(LocalRank rank);
+  void signal(LocalRank rank, Duration until_group);
 
   const AgentOptions& options_;
   ShimLink& shim_;

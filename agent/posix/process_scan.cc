@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -93,6 +94,26 @@ bool is_in_session(const Process& process, const JobSession& session, const Star
   return session.start == 0 || start == starts.end() || start->second <= session.start;
 }
 
+/// Whether a set of signals in /proc/PID/status has this one.
+bool has_signal(const std::string& status, std::string_view set_name, int signal) {
+  const char* field = field_of(status, set_name);
+  return field != nullptr && (std::strtoull(field, nullptr, 16) >> (signal - 1) & 1U) != 0;
+}
+
+/// By its program, not by its name: a script that names its shell in the first line has its own.
+bool runs_a_shell(pid_t pid) {
+  static constexpr std::array<std::string_view, 13> kShells{
+      "sh",   "bash", "dash", "ash", "busybox", "ksh",  "ksh93",
+      "mksh", "zsh",  "fish", "csh", "tcsh",    "rbash"};
+  std::array<char, PATH_MAX> target{};
+  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
+  const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
+  if (size <= 0) return false;
+  std::string_view program(target.data(), static_cast<std::size_t>(size));
+  program.remove_prefix(program.rfind('/') + 1);
+  return std::find(kShells.begin(), kShells.end(), program) != kShells.end();
+}
+
 bool is_marked(const std::string& environ, const EnvironmentMark& mark) {
   for (std::size_t at = 0; at < environ.size();) {
     const std::size_t end = std::min(environ.find('\0', at), environ.size());
@@ -157,14 +178,13 @@ std::vector<Process> all_processes() {
 }
 
 bool can_outlive(pid_t pid, int signal) {
-  const std::string text = read_status(pid);
-  for (const std::string_view name : {"\nSigBlk:\t", "\nSigIgn:\t", "\nSigCgt:\t"}) {
-    const char* field = field_of(text, name);
-    if (field == nullptr) continue;
-    const unsigned long long set = std::strtoull(field, nullptr, 16);
-    if ((set >> (signal - 1) & 1U) != 0) return true;
-  }
-  return false;
+  const std::string status = read_status(pid);
+  return has_signal(status, "\nSigBlk:\t", signal) || has_signal(status, "\nSigIgn:\t", signal) ||
+         has_signal(status, "\nSigCgt:\t", signal);
+}
+
+bool handles_signal(pid_t pid, int signal) {
+  return has_signal(read_status(pid), "\nSigCgt:\t", signal) && !runs_a_shell(pid);
 }
 
 char process_state(pid_t pid) {

@@ -60,6 +60,11 @@ std::string process_name(pid_t pid);
 /// does not, or if there is no such process any more.
 bool can_outlive(pid_t pid, int signal);
 
+/// True if the process handles this signal in code of its own, and is no shell. A shell runs its
+/// trap only when the command that it waits for has ended, and bash always catches SIGINT: a signal
+/// to it alone would reach nobody. False if it cannot be read.
+bool handles_signal(pid_t pid, int signal);
+
 /// All living descendants of `root`, without the processes in `except` and their descendants.
 /// Misses none if `root` is a subreaper: then no orphan can leave the tree of `root`.
 std::vector<Process> descendants(pid_t root, const std::set<pid_t>& except);

@@ -89,6 +89,7 @@ class Shim {
       if (agent_gone_ && agent_reaped_) begin_rescue();
       forward_step();
       check_agent();
+      workers_.signal_spared_groups(now());
       stop_step();
       end_leftovers_step();
       kill_step();
@@ -124,6 +125,7 @@ class Shim {
     if (stop_wait_) wait = stop_wait_->until_next_check(setup_.shutdown_timeout);
     if (const auto due = forwarded_.next_due()) wait = std::min(wait, *due - now());
     if (leftovers_) wait = std::min(wait, leftovers_->until_next_check());
+    if (const auto check = workers_.until_spared_check()) wait = std::min(wait, *check);
     return static_cast<int>(
         std::chrono::ceil<std::chrono::milliseconds>(std::clamp<Duration>(wait, 0ms, 60s)).count());
   }
@@ -163,7 +165,8 @@ class Shim {
       case ShimRequest::Kind::Start:
         return start(request, std::move(fds));
       case ShimRequest::Kind::Signal:
-        return signal_workers(request.number, request.worker);
+        return signal_workers(request.number, std::chrono::milliseconds(request.until_group_ms),
+                              request.worker);
       case ShimRequest::Kind::SignalProcess:
         return workers_.signal_process(request.worker, request.number);
       case ShimRequest::Kind::KillAll:
@@ -186,9 +189,9 @@ class Shim {
     if (!agent_reaped_) workers_.start(request, std::move(fds));
   }
 
-  void signal_workers(int number, std::optional<int> only = std::nullopt) {
+  void signal_workers(int number, Duration until_group, std::optional<int> only = std::nullopt) {
     reap();  // A worker that has already ended was not stopped by this signal.
-    workers_.signal(number, only);
+    workers_.signal(number, until_group, only);
   }
 
   // --- signals, and ends of processes --------------------------------------------------------
@@ -238,7 +241,12 @@ class Shim {
   /// Reaps one child of those that `which` and `id` select. False if none of them has ended.
   bool reap_next(idtype_t which, id_t id) {
     siginfo_t info{};
-    if (::waitid(which, id, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return false;
+    // Not reaped yet, so that no other group can have the number of a worker's group.
+    if (::waitid(which, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return false;
+    workers_.before_reap(info.si_pid);
+    if (::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG) != 0)
+      return false;
     if (rescue_.handle_child_end(info.si_pid)) return true;
     if (info.si_pid == agent_) {
       agent_status_ = info;
@@ -285,7 +293,7 @@ class Shim {
     if (signals_.count() >= 2) return begin_kill();
     if (workers_.empty()) return end_attempt(setup_.clean_up);
     stop_wait_.emplace(now());
-    signal_workers(SIGTERM);
+    signal_workers(SIGTERM, setup_.until_group);
   }
 
   // run() calls this once the agent is dead: two readers of a pipe would mix up its bytes.
@@ -370,7 +378,7 @@ class Shim {
     leftovers_.reset();
     stop_wait_.reset();
     killer_.begin();
-    workers_.signal(SIGKILL);
+    workers_.signal(SIGKILL, 0ms);
   }
 
   /// One round of killing. The next one follows when a child has ended, or after kKillRescanMs.

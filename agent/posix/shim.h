@@ -43,6 +43,8 @@ struct ShimSetup {
   int request_signal = 0;      // See SplitOptions.
   std::vector<int> forwarded;  // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
+  /// After the loss of the agent: see ShimWorkers::signal().
+  std::chrono::milliseconds until_group{0};
   LeftoverTimes clean_up;  // For what the workers of a lost agent leave.
   /// Writes the reports that were asked for. Has a limit.
   std::function<void(const LostProcess&)> report_lost_process;

@@ -27,7 +27,10 @@ struct ShimRequest {
     /// Start worker `worker` of attempt `attempt`, whose global rank is `number`. The packet's
     /// descriptors are the memfd of the command, then those of `streams`, then those of `handles`.
     Start,
-    Signal,  // Send `number` to the process group of worker `worker`, if the worker is alive.
+    /// Send `number` to the process group of worker `worker`, if the worker is alive. If the worker
+    /// catches it, only to the worker, and to the rest of its group `until_group_ms` later, or when
+    /// the worker has ended.
+    Signal,
     SignalProcess,  // Send `number` to that worker's process only, without a report.
     /// Kill the workers that live. Give what is left of the attempt the time `until_sigterm_ms` to
     /// end, send it SIGTERM, and after `until_sigkill_ms` SIGKILL until there is none. Then report
@@ -45,6 +48,7 @@ struct ShimRequest {
   /// Bit n: the packet has an O_PATH descriptor of the log file of the worker's fd n (1, 2).
   std::uint32_t handles = 0;
   std::int32_t attempt = 0;  // TORCHELASTIC_RESTART_COUNT
+  std::int64_t until_group_ms = 0;
   std::int64_t until_sigterm_ms = 0;
   std::int64_t until_sigkill_ms = 0;
 };

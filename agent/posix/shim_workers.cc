@@ -3,12 +3,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "agent/posix/process_scan.h"
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/start_worker.h"
+#include "base/system/clock.h"
 
 namespace muster {
 
@@ -60,9 +62,54 @@ void ShimWorkers::finish_start(pid_t pid, ShimWorker& worker) {
     signal_worker(pid, worker, worker.signal_after_start, To::Group);
 }
 
-void ShimWorkers::signal(int number, std::optional<int> only) {
-  for (auto& [pid, worker] : workers_)
-    if (!only || worker.number == *only) signal_worker(pid, worker, number, To::Group);
+void ShimWorkers::signal(int number, Duration until_group, std::optional<int> only) {
+  for (auto& [pid, worker] : workers_) {
+    if (only && worker.number != *only) continue;
+    const bool spares = spare_group(pid, worker, number, until_group);
+    signal_worker(pid, worker, number, spares ? To::Process : To::Group);
+  }
+}
+
+/// Whether the signal is for the worker's process alone. A further signal does not give the rest of
+/// the group more time than it had.
+bool ShimWorkers::spare_group(pid_t pid, ShimWorker& worker, int number, Duration until_group) {
+  std::optional<SparedGroup> before = std::exchange(worker.spared_group, std::nullopt);
+  if (until_group <= Duration{} || worker.status.is_open() || worker.has_failed) return false;
+  if (!handles_signal(pid, number)) return false;
+  if (before)
+    before->number = number;
+  else
+    before = SparedGroup{.number = number, .limit = until_group, .wait = WatchedWait(now())};
+  worker.spared_group = before;
+  return true;
+}
+
+void ShimWorkers::signal_spared_groups(Instant now) {
+  for (auto& [pid, worker] : workers_) {
+    if (!worker.spared_group) continue;
+    if (worker.spared_group->wait.advance(now) < worker.spared_group->limit) continue;
+    // The worker still handles its own signal, and a second one might mean something else to it.
+    for (const Process& process : all_processes())
+      if (process.session == pid && process.pid != pid && ::getpgid(process.pid) == pid)
+        muster::signal_process(process, worker.spared_group->number);
+    worker.spared_group.reset();
+  }
+}
+
+std::optional<Duration> ShimWorkers::until_spared_check() const {
+  std::optional<Duration> first;
+  for (const auto& [pid, worker] : workers_) {
+    if (!worker.spared_group) continue;
+    const Duration wait = worker.spared_group->wait.until_next_check(worker.spared_group->limit);
+    first = std::min(first.value_or(wait), wait);
+  }
+  return first;
+}
+
+void ShimWorkers::before_reap(pid_t pid) {
+  const auto found = workers_.find(pid);
+  if (found != workers_.end() && found->second.spared_group)
+    ::kill(-pid, found->second.spared_group->number);
 }
 
 void ShimWorkers::kill_processes() {

@@ -19,6 +19,7 @@
 #include "agent/posix/spawn.h"
 #include "agent/posix/worker_cgroup.h"
 #include "base/system/owned_fd.h"
+#include "base/time.h"
 
 namespace muster {
 
@@ -44,8 +45,17 @@ class ShimWorkers {
   /// True if `fd` tells how a start ended; the start is then reported.
   bool on_status(int fd);
 
-  /// Signals the groups of all workers, or of worker `only`, and reports each signal.
-  void signal(int number, std::optional<int> only = std::nullopt);
+  /// Signals the groups of all workers, or of worker `only`, and reports each signal. A worker that
+  /// handles the signal gets it alone at first: data loaders and other helpers that died at once
+  /// would take from it what it wants to save. The rest of its group gets the signal when the
+  /// worker ends, or after `until_group`; zero: at once.
+  void signal(int number, Duration until_group, std::optional<int> only = std::nullopt);
+  /// Signals the groups that were spared until now.
+  void signal_spared_groups(Instant now);
+  /// How long the loop may wait before it calls signal_spared_groups(). Empty: no group is spared.
+  std::optional<Duration> until_spared_check() const;
+  /// A child has ended, and is not reaped: if it is a worker, its group is still its own.
+  void before_reap(pid_t pid);
   /// Sends SIGKILL to the processes of all workers, and not to what they have started. Reports it.
   void kill_processes();
   /// Signals only the worker's process, and reports no signal: the worker then counts as failed by
@@ -76,6 +86,7 @@ class ShimWorkers {
   void finish_start(pid_t pid, ShimWorker& worker);
   enum class To { Group, Process };
   void signal_worker(pid_t pid, ShimWorker& worker, int number, To to);
+  bool spare_group(pid_t pid, ShimWorker& worker, int number, Duration until_group);
 
   Context context_;
   WorkerRecords records_;

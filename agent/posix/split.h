@@ -27,6 +27,8 @@ struct SplitOptions {
   std::string cgroup;
   /// The time between SIGTERM and SIGKILL for workers of a lost agent (--shutdown-timeout).
   std::chrono::milliseconds shutdown_timeout{30'000};
+  /// How long the groups of such workers are spared if they handle SIGTERM (shim_workers.h).
+  std::chrono::milliseconds until_group{0};
   /// The time for what these workers leave.
   LeftoverTimes clean_up = kCleanUp;
   /// For a job that has lost one of muster's processes: the first writes the reports, the second

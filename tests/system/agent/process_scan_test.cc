@@ -67,6 +67,35 @@ TEST_CASE("process scan: descendants of every depth are found, spared ones are n
   CHECK_FALSE(has(none, family.child));
 }
 
+TEST_CASE("process scan: a process handles a signal that it catches, unless it is a shell",
+          "[unit][agent]") {
+  ::signal(SIGUSR1, SIG_IGN);
+  CHECK_FALSE(handles_signal(::getpid(), SIGUSR1));
+  ::signal(SIGUSR1, [](int) {});
+  CHECK(handles_signal(::getpid(), SIGUSR1));
+  CHECK_FALSE(handles_signal(::getpid(), SIGUSR2));
+  ::signal(SIGUSR1, SIG_DFL);
+  CHECK_FALSE(handles_signal(::getpid(), SIGUSR1));
+  CHECK_FALSE(handles_signal(999'999'999, SIGUSR1));
+
+  std::array<int, 2> ready{};
+  REQUIRE(::pipe(ready.data()) == 0);
+  const pid_t shell = ::fork();
+  if (shell == 0) {
+    ::dup2(ready[1], 1);
+    ::execl("/bin/sh", "sh", "-c", "trap : USR1; echo; while :; do sleep 1; done", nullptr);
+    ::_exit(127);
+  }
+  char byte = 0;
+  CHECK(::read(ready[0], &byte, 1) == 1);
+  CHECK(can_outlive(shell, SIGUSR1));
+  CHECK_FALSE(handles_signal(shell, SIGUSR1));
+  ::kill(shell, SIGKILL);
+  ::waitpid(shell, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST_CASE("process scan: a process that ignores or blocks a signal can outlive it",
           "[unit][agent]") {
   for (const bool ignores : {false, true}) {

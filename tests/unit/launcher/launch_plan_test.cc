@@ -336,6 +336,14 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
   CHECK_THAT(warnings({"x"}).at(0), Contains("PET_T has no effect"));
 }
 
+TEST_CASE_METHOD(PlanFixture, "plan: --signal-to", "[unit][launcher]") {
+  CHECK(plan({"x"})->agent.signal_to_leader);
+  CHECK(plan({"--signal-to=leader", "x"})->agent.signal_to_leader);
+  CHECK_FALSE(plan({"--signal-to=group", "x"})->agent.signal_to_leader);
+  environment["MUSTER_SIGNAL_TO"] = "group";
+  CHECK_FALSE(plan({"x"})->agent.signal_to_leader);
+}
+
 TEST_CASE_METHOD(PlanFixture, "plan: --leftover-timeout", "[unit][launcher]") {
   CHECK(plan({"x"})->agent.leftover_timeout == 30s);
   CHECK(plan({"--leftover-timeout=0", "x"})->agent.leftover_timeout == 0s);
