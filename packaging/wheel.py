@@ -39,6 +39,9 @@ def contents(arch, tree, notices):
     for folder in ("share/man", "share/muster/python"):
         entries += [(f"{data}/data/{path.relative_to(tree)}", path.read_bytes(), False)
                     for path in sorted((tree / folder).rglob("*")) if path.is_file()]
+    worker = tree / "share/muster/worker"
+    entries += [(str(path.relative_to(worker)), path.read_bytes(), False)
+                for path in sorted(worker.rglob("*")) if path.is_file()]
     wheel = "Wheel-Version: 1.0\nGenerator: muster scripts/package\nRoot-Is-Purelib: false\n"
     wheel += "".join(f"Tag: {tag}\n" for tag in tags(arch))
     return entries + [

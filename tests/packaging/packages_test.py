@@ -131,7 +131,7 @@ class Wheel(PackageTest):
         for page in ("man1/muster.1", "man1/musterctl.1", "man8/musterd.8"):
             self.assertTrue((self.folder / "venv/share/man" / page).is_file())
         script = self.folder / "worker.py"
-        script.write_text("import os\nos.write(1, f\"python rank {os.environ['RANK']}\\n\".encode())\n")
+        script.write_text("import os, muster_worker\nmuster_worker.progress(1)\nos.write(1, f\"python rank {os.environ['RANK']}\\n\".encode())\n")
         said = run(self.bin / "muster", "--nproc-per-node=2", script,
                    env={"PATH": f"{self.bin}", "OMP_NUM_THREADS": "1"})
         self.assertEqual(sorted(said.split("\n")), ["", "python rank 0", "python rank 1"])

@@ -1,14 +1,13 @@
-"""Tests the worker channel: the agent's end against the SDK, against the Python client of the
-documentation, and against invalid input.
+"""Tests the worker channel: the agent's end against the SDK, against the Python module muster_worker, and against invalid
+input.
 
-channel_test.py PROBE DOCUMENTATION. Needs no torch.
+channel_test.py PROBE FOLDER_OF_THE_MODULE. Needs no torch.
 """
 
 import json
 import os
 import pathlib
 import queue
-import re
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import threading
 import time
 import unittest
 
-DOCUMENTATION = pathlib.Path(sys.argv.pop(2))
+MODULE = pathlib.Path(sys.argv.pop(2))
 PROBE = sys.argv.pop(1)
 LIMIT_S = 60
 WORKERS = 3
@@ -288,53 +287,127 @@ class Channel(unittest.TestCase):
         self.assertEqual(found[0], found[1], "the notice is kept")
         self.assertTrue(before + 25 - 0.01 <= found[0] <= after + 25 + 0.01, (before, found, after))
 
-    def documented(self, program, **variables):
-        """Runs the documentation's client, followed by `program`."""
-        text = re.search(r"<!-- client.py -->\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)[1]
+    def script(self, program, **variables):
+        """Starts Python with the module and this program."""
         kept = {name: value for name, value in os.environ.items()
                 if name not in ("MUSTER_WORKER_CHANNEL", "LOCAL_RANK")}
-        return subprocess.Popen([sys.executable, "-c", text + "\n" + program], text=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=kept | variables)
+        worker = subprocess.Popen([sys.executable, "-c", "import muster_worker\n" + program], text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env={**kept, "PYTHONPATH": str(MODULE), **variables})
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        self.addCleanup(worker.communicate)
+        return worker
 
-    def test_the_python_of_the_documentation(self):
-        # Each input line causes one call. The answer is the deadline, which must not change.
-        worker = self.documented("import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n"
-                                 "    print(seconds_left(1) is not None and deadline, flush=True)\n",
-                                 MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="1")
+    # Each line of the input is a call, and each line of the output its result.
+    CALLS = "import sys\nfor line in sys.stdin:\n    print(eval('muster_worker.' + line), flush=True)\n"
 
-        def ask():
-            worker.stdin.write("now\n")
-            worker.stdin.flush()
-            return worker.stdout.readline().strip()
+    def ask(self, worker, call):
+        worker.stdin.write(call + "\n")
+        worker.stdin.flush()
+        return worker.stdout.readline().strip()
 
-        self.assertEqual(worker.stdout.readline(), "ready\n")
-        self.assertEqual(ask(), "False")
+    def finished(self, worker, output=""):
+        found, errors = worker.communicate(timeout=LIMIT_S)
+        self.assertEqual((worker.returncode, found, errors), (0, output, ""))
+
+    def test_the_module(self):
+        worker = self.script(self.CALLS, MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="1")
+        self.assertEqual(self.ask(worker, "available()"), "True")
+        self.assertEqual(self.ask(worker, "notice()"), "None")
+        self.assertEqual(self.ask(worker, "progress(7)"), "None")
         self.expect("progress 1")
+        self.command("preempt 1000")
+        self.command("held", "done held")  # To ask for a notice is no promise.
+        self.command("reset")  # The agent closes the connection.
+        self.assertIn("Notice(deadline=", self.ask(worker, "notice()"))
+        for call in ("progress(8)", "progress_end()", "ends_itself()"):
+            self.assertEqual(self.ask(worker, call), "None")
+        self.assertEqual(self.ask(worker, "available()"), "False")
+        self.finished(worker)
+
+    def test_the_module_keeps_its_promise_and_reads_the_notice_late(self):
+        worker = self.script(self.CALLS, MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="2")
+        self.ask(worker, "ends_itself()")
+        self.ask(worker, "progress()")
+        self.expect("progress 2")
         before = time.monotonic()
         self.command("preempt 20")
         after = time.monotonic()
-        self.command("held", "held 1", "done held")
+        self.command("held", "held 2", "done held")
         time.sleep(1)  # The worker asks late.
-        found = [float(ask()), float(ask())]
-        for one in found:
-            self.assertTrue(before + 20 - 0.01 <= one <= after + 20 + 0.01, (before, found, after))
-        self.expect("progress 1")
-        self.expect("progress 1")
-        self.command("reset")  # The agent closes the connection. The program must continue.
-        for _ in range(5):
-            self.assertEqual(float(ask()), found[0])
-        _, errors = worker.communicate(timeout=LIMIT_S)
-        self.assertEqual((worker.returncode, errors), (0, ""))
+        found = {self.ask(worker, "notice().deadline") for _ in range(2)}
+        self.assertEqual(len(found), 1)
+        self.assertTrue(before + 20 - 0.01 <= float(found.pop()) <= after + 20 + 0.01)
+        self.assertLess(float(self.ask(worker, "notice().seconds_left()")), 19.01)
+        self.command("preempt 0")
+        self.expect("overdue 2")
+        self.assertEqual(self.ask(worker, "notice().seconds_left()"), "0.0")
+        self.finished(worker)
 
-    def test_the_python_of_the_documentation_without_an_agent(self):
+    def test_the_module_reports_ten_times_a_second_at_most(self):
+        worker = self.script("import time\nbegin = time.monotonic()\nfor step in range(100000):\n"
+                             "    muster_worker.progress(step)\nprint(time.monotonic() - begin)\n"
+                             "muster_worker.progress_end()\nmuster_worker.progress_end()\n"
+                             "muster_worker.progress(1)\n",
+                             MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="0")
+        output, errors = worker.communicate(timeout=LIMIT_S)
+        self.assertEqual(errors, "")
+        lines = list(iter(lambda: self.lines.get(timeout=LIMIT_S), "progress_end 0"))
+        self.assertEqual(set(lines), {"progress 0"})
+        self.assertLessEqual(len(lines), 1 + float(output) / 0.1)
+        self.expect("progress 0")  # The promise was withdrawn once.
+
+    def test_the_module_in_a_forked_process_and_in_threads(self):
+        worker = self.script("""
+import os, threading
+muster_worker.progress(1)
+child = os.fork()
+if child == 0:
+    muster_worker.progress(2)
+    muster_worker.ends_itself()
+    os._exit(0 if not muster_worker.available() and muster_worker.notice() is None else 1)
+print(os.waitpid(child, 0)[1])
+def calls():
+    for step in range(1000):
+        muster_worker.progress(step)
+        muster_worker.notice()
+        muster_worker.progress_end()
+threads = [threading.Thread(target=calls) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(muster_worker.available())
+""", MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="0")
+        self.finished(worker, "0\nTrue\n")  # An agent that had got a broken line would have closed the connection.
+
+    def test_the_module_without_an_agent(self):
         # Under torchrun there is a local rank and no channel. Without a launcher there is neither.
+        calls = ("print(muster_worker.available(), muster_worker.progress(1), muster_worker.progress_end(), "
+                 "muster_worker.ends_itself(), muster_worker.notice())")
         for variables in ({}, {"LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"},
-                          {"MUSTER_WORKER_CHANNEL": self.path + ".none"}):
+                          {"MUSTER_WORKER_CHANNEL": self.path + ".none"}, {"MUSTER_WORKER_CHANNEL": "/" + "x" * 200},
+                          {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "one"}):
             with self.subTest(variables):
-                worker = self.documented("print([seconds_left(step) for step in range(3)])", **variables)
-                output, errors = worker.communicate(timeout=LIMIT_S)
-                self.assertEqual((worker.returncode, output, errors), (0, "[None, None, None]\n", ""))
+                self.finished(self.script(calls, **variables), "False None None None None\n")
+
+    def test_the_module_reads_what_it_does_not_know(self):
+        path = self.path + ".other"
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(LIMIT_S)
+        worker = self.script(self.CALLS, MUSTER_WORKER_CHANNEL=path, LOCAL_RANK="1")
+        self.assertEqual(self.ask(worker, "available()"), "True")
+        agent, _ = listener.accept()
+        self.addCleanup(agent.close)
+        agent.sendall(b'{"type":"new"}\nno json\n[1]\n{"type":"preempt"}\n{"type":"preempt","deadline_monotonic_s":"x"}\n')
+        agent.sendall(b"[" * 4000 + b"\n" + b'{"type":"preempt","deadline_monotonic_s":5.5,"more":[1]}\n')
+        self.assertEqual(self.ask(worker, "notice()"), "Notice(deadline=5.5)")
+        agent.sendall(b"x" * 5000)
+        self.assertEqual(self.ask(worker, "notice()"), "Notice(deadline=5.5)")
+        self.assertEqual(self.ask(worker, "available()"), "False")
+        self.finished(worker)
 
 
 if __name__ == "__main__":

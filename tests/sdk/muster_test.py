@@ -1,11 +1,10 @@
-"""Runs the SDK's programs and the documentation's Python under the real muster. Needs no torch.
+"""Runs the SDK's programs and scripts with muster_worker under the real muster. Needs no torch.
 
-muster_test.py MUSTER PROBE DOCUMENTATION
+muster_test.py MUSTER PROBE FOLDER_OF_THE_MODULE
 """
 
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-DOCUMENTATION = pathlib.Path(sys.argv.pop(3))
+MODULE = pathlib.Path(sys.argv.pop(3))
 PROBE = sys.argv.pop(2)
 MUSTER = sys.argv.pop(1)
 LIMIT_S = 60
@@ -22,7 +21,10 @@ WORKERS = 2
 # A user's script: it saves and ends when the notice arrives, or it hangs. On SIGTERM it creates a
 # file and then exits, as a framework's handler would.
 SCRIPT = """
-import signal, sys
+import os, signal, sys, time
+import muster_worker
+
+muster_worker.ends_itself()
 
 folder, how = sys.argv[1:]
 mark = f"{folder}/{os.environ['RANK']}-"
@@ -35,7 +37,9 @@ if how == "hang":
     signal.signal(signal.SIGTERM, on_term)  # Otherwise SIGTERM ends the process.
 step = 0
 while True:
-    left = seconds_left(step)
+    muster_worker.progress(step)
+    notice = muster_worker.notice()
+    left = notice and notice.seconds_left()
     if step == 0:
         open(mark + "running", "w").close()
     if left is not None and how == "save":
@@ -62,7 +66,7 @@ class UnderMuster(unittest.TestCase):
                 and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         job = subprocess.Popen(
             [MUSTER, "--standalone", f"--nproc-per-node={WORKERS}", *options, "--no-python", *program],
-            env=kept, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            env={**kept, "PYTHONPATH": str(MODULE)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self.end, job)
         return job
 
@@ -71,9 +75,8 @@ class UnderMuster(unittest.TestCase):
         job.communicate()
 
     def start_script(self, how, *options):
-        client = re.search(r"<!-- client.py -->\n```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)[1]
         script = self.folder / "script.py"
-        script.write_text(client + SCRIPT)
+        script.write_text(SCRIPT)
         return self.start(sys.executable, script, self.folder, how, options=options)
 
     def wait_for(self, what, job):
