@@ -1,6 +1,6 @@
 // How many members of a run have the properties that the rules ask for with every message.
 //
-// Rendezvous updates these counts when a member changes. A scan of the members for every message
+// MemberTable updates these counts when a member changes. A scan of the members for every message
 // would make a step that all n nodes take, such as the end of a job, cost n * n.
 #pragma once
 

@@ -18,13 +18,14 @@ bool knows_round(const NodeJoined& node, std::int64_t round, std::int64_t genera
 Rendezvous::Rendezvous(const RendezvousSetup& setup)
     : setup_(setup),
       run_(setup.run),
+      members_(setup.recorded),
       highest_generation_(setup.generation_floor),
       torchrun_(setup.keep_alive_interval) {}
 
 RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
   const auto due = next_deadline();
   advance(now);
-  actions_.clear();
+  begin_event();
   if (due && now_ - *due > setup_.lease / 2) extend_deadlines_after_pause(now_ - *due);
   std::visit([this](const auto& e) { on(e); }, event);
   apply_rules();
@@ -32,21 +33,18 @@ RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
 }
 
 std::optional<Instant> Rendezvous::next_deadline() const {
-  std::optional<Instant> next = liveness_.next_deadline();
+  std::optional<Instant> next = members_.next_deadline();
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
   };
   if (!complete() && !closed_ && run_ && !recovery_) {
     if (unseen_.may_run(now_))
       also(unseen_.wait_until());
-    else if (counts_.absent == 0)
+    else if (members_.counts().absent == 0)
       also(deadline_);
     also(spares_step_in_);
   }
-  if (!join_deadlines_.empty()) also(join_deadlines_.begin()->first);
   if (phase() == Phase::Preparing) also(prepared_by_);
-  if (!absent_.empty()) also(absent_.begin()->first);
-  if (!held_.empty()) also(held_.begin()->first);
   if (recovery_) also(recovery_->deadline);
   if (returns_ && !outcome_) also(returns_->until);
   return next;
@@ -58,7 +56,13 @@ void Rendezvous::move_to(Phase next) {
   round_phase_ = next;
 }
 
+void Rendezvous::begin_event() {
+  actions_.clear();
+  members_.forget_erased();
+}
+
 RendezvousActions Rendezvous::take_actions() {
+  if (members_.take_broken_index()) violated("an index names a member that does not exist");
   if (violated_) {
     const std::string invariant = std::move(*violated_);
     violated_.reset();
@@ -79,26 +83,14 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
   outcome_->why += invariant;
   for (const auto& [id, member] : members_) {
     if (!member.connection) continue;
-    if (member.waits == Waits::AtExit)
+    if (member.waits == StoreWait::AtExit)
       actions_.push_back(ReleaseFromExitBarrier{*member.connection});
     if (!member.native) continue;
     RunEnded message = *outcome_;
     message.to = *member.connection;
     actions_.push_back(std::move(message));
   }
-  // A run without members breaks no invariant.
-  for (const auto& [id, member] : members_)
-    mark_unrecorded(member.name);
-  members_.clear();
-  by_name_.clear();
-  by_instance_.clear();
-  by_connection_.clear();
-  places_ = {};
-  counts_ = {};
-  liveness_ = {};
-  join_deadlines_.clear();
-  absent_.clear();
-  held_.clear();
+  members_.clear();  // A run without members breaks no invariant.
   recovery_.reset();
   torchrun_.clear();
   workers_.clear();
@@ -122,22 +114,18 @@ const RunSettings& Rendezvous::run() const {
 NodeName Rendezvous::name_for(const NodeJoined& event) const {
   NodeName name = event.name;
   if (event.instance.empty()) return name;  // An older muster sends no instance.
-  if (const auto known = by_instance_.find(event.instance); known != by_instance_.end()) {
-    const Member* member = this->known(known->second);
-    if (member != nullptr && member->name.addr == name.addr && member->name.pid == name.pid)
-      return member->name;
-  }
+  const Member* member = members_.of_instance(event.instance);
+  if (member != nullptr && member->name.addr == name.addr && member->name.pid == name.pid)
+    return member->name;
   const auto is_taken = [&] {
-    const Member* other = named(name);
+    const Member* other = members_.named(name);
     return other != nullptr && other->native && !other->instance.empty() &&
            other->instance != event.instance;
   };
   if (!is_taken()) return name;
   // Start after the largest number in use: a thousand nodes of one name need no search each.
   constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
-  auto after = by_name_.upper_bound({name.addr, name.pid, kLargest});
-  if (after != by_name_.begin()) --after;
-  const std::int64_t largest = after->first.local_id;
+  const std::int64_t largest = members_.largest_local_id(name);
   name.local_id = largest >= 0 && largest < kLargest ? largest + 1 : 0;
   for (int tries = 0; tries < kMaxNameTries && is_taken(); ++tries)
     ++name.local_id;
@@ -173,7 +161,7 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool 
                                      " workers: with up to " + std::to_string(most_nodes) +
                                      " nodes, 1 to " + std::to_string(most_workers) +
                                      " are possible");
-  const Member* other = named(event.name);
+  const Member* other = members_.named(event.name);
   if (other == nullptr && members_.size() >= setup_.members)
     return refuse(Why::TooManyNodes, "the run has " + std::to_string(setup_.members) + " nodes");
   if (other != nullptr && !other->native)
@@ -183,7 +171,7 @@ std::optional<JoinRefused> Rendezvous::refusal_of(const NodeJoined& event, bool 
                   "another node is called " + who +
                       ", and two nodes of an older muster at one address cannot be distinguished: "
                       "upgrade one of them");
-  const Member* bound = from(event.from);
+  const Member* bound = members_.from(event.from);
   if (bound != nullptr && bound->name != event.name)
     return refuse(Why::NameTaken,
                   "this connection belongs to " + to_string(bound->name) + ", not " + who);
@@ -206,21 +194,21 @@ void Rendezvous::on(const NodeJoined& told) {
   }
   const bool of_recovery =
       recovery_ && told.generation == recovery_->generation && told.last_round == recovery_->round;
-  const Member* before = named(event.name);
+  const Member* before = members_.named(event.name);
   const bool is_new = before == nullptr;
   const bool reconnected =
       !is_new && (before->connection != event.from || before->rejoins == event.from);
   Member* member = register_member(event);
   if (member == nullptr) return;
   member->rejoins.reset();
-  const MemberId id = member->id;
   if (of_recovery) cancel_recovery("node " + to_string(event.name) + " has left it");
   note_return(event);
   update_unseen_workers(event);
   if (is_new) compare_command(event);
-  if (!is_new) return join_again(id, event, reconnected);
-  if (move_out_if_kept_out(id)) return;
-  if (!hold_back(id)) set_place(id, event.spare ? Place::Standby : Place::Redundant);
+  if (!is_new) return join_again(*member, event, reconnected);
+  if (move_out_if_kept_out(*member)) return;
+  if (!hold_back(*member))
+    members_.set_place(*member, event.spare ? Place::Standby : Place::Redundant);
   // If no other node comes, spares fill a first round that lacks nodes.
   if (first_round()) spares_step_in_ = later(now_, run().last_call_timeout);
 }
@@ -237,18 +225,16 @@ void Rendezvous::update_unseen_workers(const NodeJoined& event) {
 }
 
 /// Adds the node, or updates it if it is a member already.
-Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
+Member* Rendezvous::register_member(const NodeJoined& event) {
   if (!run_) {
     run_ = event.run;
     run_from_ = to_string(event.name);
   }
-  Member* member = named(event.name);
-  if (member == nullptr) member = known(add_member(event.name, true));
-  if (member == nullptr) return nullptr;
+  Member* member = members_.named(event.name);
+  if (member == nullptr) member = &members_.add(event.name, true);
   if (member->instance != event.instance) member->came_at = now_;
-  bind(member->id, event.from);
-  member->instance = event.instance;
-  if (!event.instance.empty()) by_instance_[event.instance] = member->id;
+  bind(*member, event.from);
+  members_.set_instance(*member, event.instance);
   member->resumes = event.resumes && !event.instance.empty();
   member->proxied = event.proxied;
   member->local_world_size = event.local_world_size;
@@ -263,8 +249,8 @@ Rendezvous::Member* Rendezvous::register_member(const NodeJoined& event) {
   if (event.generation > setup_.ended_generation && is_credible(event.generation))
     raise_restart_count(event.restart_count);
   note_command(event, member->name);
-  touch(member->id);
-  mark_unrecorded(member->name);
+  touch(*member);
+  members_.mark_unrecorded(member->name);
   return member;
 }
 
@@ -278,40 +264,37 @@ void Rendezvous::raise_restart_count(int reported) {
   changed();
 }
 
-void Rendezvous::join_again(MemberId id, const NodeJoined& event, bool reconnected) {
-  Member* member = known(id);
-  if (member == nullptr) return;
+void Rendezvous::join_again(Member& member, const NodeJoined& event, bool reconnected) {
   // The node sent this join before it got the messages about the round or the restart, so the join
   // is outdated. But on a new connection the node cannot get the messages that were sent on the old
   // one: send them again.
-  if (member->place == Place::Participant &&
+  if (member.place == Place::Participant &&
       (!complete() || !knows_round(event, round_, generation_))) {
-    if (complete() && reconnected && preparing() && member->rank == 0) prepare_round();
+    if (complete() && reconnected && preparing() && member.rank == 0) prepare_round();
     if (complete() && reconnected && !preparing())
-      actions_.push_back(announcement(*member, event.from));
+      actions_.push_back(announcement(member, event.from));
     return;
   }
-  if (event.last_round < member->restarted_round && !reconnected) return;
-  if (member->place == Place::Participant)
+  if (event.last_round < member.restarted_round && !reconnected) return;
+  if (member.place == Place::Participant)
     begin_restart(RestartCause::Requested, event.name, "it joined again");
-  member = find(id);  // The restart may have ended the run.
-  if (outcome_ || member == nullptr) return;
-  if (member->place == Place::Restarting) unseen_.clear();
-  set_succeeded(*member, false);
-  mark_unrecorded(member->name);
-  if (move_out_if_kept_out(id)) return;
-  if (member->place == Place::Restarting || member->place == Place::Resuming) {
-    set_place(id, Place::Waiting);
-    return set_join_deadline(id, later(now_, run().join_timeout));
+  if (outcome_ || member.erased) return;  // The restart may have ended the run.
+  if (member.place == Place::Restarting) unseen_.clear();
+  members_.set_succeeded(member, false);
+  members_.mark_unrecorded(member.name);
+  if (move_out_if_kept_out(member)) return;
+  if (member.place == Place::Restarting || member.place == Place::Resuming) {
+    members_.set_place(member, Place::Waiting);
+    return members_.set_join_deadline(member, later(now_, run().join_timeout));
   }
   // A node that was left out of a round, or had finished, comes back as a newcomer. In any other
   // place this join repeats an earlier one.
-  if (member->place == Place::LeftOut || member->place == Place::Finished)
-    set_place(id, event.spare ? Place::Standby : Place::Redundant);
+  if (member.place == Place::LeftOut || member.place == Place::Finished)
+    members_.set_place(member, event.spare ? Place::Standby : Place::Redundant);
 }
 
 void Rendezvous::on(const KeptAlive& event) {
-  if (const Member* member = from(event.from)) return touch(member->id);
+  if (const Member* member = members_.from(event.from)) return touch(*member);
   if (!outcome_) return actions_.push_back(NotAMember{event.from});
   RunEnded message = *outcome_;
   message.to = event.from;
@@ -319,18 +302,18 @@ void Rendezvous::on(const KeptAlive& event) {
 }
 
 void Rendezvous::on(const NodeLeft& event) {
-  const Member* member = from(event.from);
+  Member* member = members_.from(event.from);
   if (member == nullptr) return;
   if (member->last_rank) unseen_.clear();
-  gone(member->id, RestartCause::NodeLeft, "it left");
+  lose(*member, RestartCause::NodeLeft, "it left");
 }
 
 void Rendezvous::on(const WorkersFailed& event) {
-  const Member* member = from(event.from);
+  const Member* member = members_.from(event.from);
   // A node that was lost reports the failure again, with the generation of its round.
   if (member == nullptr) return on(KeptAlive{event.from});
   if (!member->native) return;
-  touch(member->id);
+  touch(*member);
   if (event.round == round_) fail_round(*member, event.what);
 }
 
@@ -354,18 +337,18 @@ std::string Rendezvous::why_no_restart(const std::string& failure) const {
 }
 
 void Rendezvous::on(const RestartRequested& event) {
-  const Member* member = from(event.from);
+  const Member* member = members_.from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(member->id);
+  touch(*member);
   if (event.round >= 0 && event.round != round_) return;  // It is about an earlier round.
   if (complete() && !draining() && member->place == Place::Participant)
     begin_restart(RestartCause::Requested, NodeName(member->name), event.what);
 }
 
 void Rendezvous::on(const StoreReady& event) {
-  const Member* member = from(event.from);
+  const Member* member = members_.from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(member->id);
+  touch(*member);
   const bool rank_0 = member->place == Place::Participant && member->rank == 0;
   if (phase() != Phase::Preparing || !rank_0 || event.round != round_) return;
   store_ = StoreAddress{event.addr, event.port};
@@ -374,9 +357,9 @@ void Rendezvous::on(const StoreReady& event) {
 }
 
 void Rendezvous::on(const NodeFinished& event) {
-  Member* member = from(event.from);
+  Member* member = members_.from(event.from);
   if (member == nullptr || !member->native) return;
-  touch(member->id);
+  touch(*member);
   const bool restarting = member->place == Place::Restarting || member->place == Place::LeftOut;
   if (!event.succeeded) {
     const bool in_this_round =
@@ -386,46 +369,45 @@ void Rendezvous::on(const NodeFinished& event) {
     // A failed node of the round ends the run; any other failed node only leaves.
     if (in_this_round || (restarting && event.round == member->restarted_round))
       return end_run(false, member->name, event.what);
-    return gone(member->id, RestartCause::NodeLeft, event.what);
+    return lose(*member, RestartCause::NodeLeft, event.what);
   }
   if (member->succeeded || event.round > round_) return;
   const bool in_round = phase() == Phase::Running || phase() == Phase::Draining;
   if (!restarting && !(member->place == Place::Participant && in_round)) return;
-  set_succeeded(*member, true);
+  members_.set_succeeded(*member, true);
   if (member->last_rank) unseen_.clear();
-  mark_unrecorded(member->name);
+  members_.mark_unrecorded(member->name);
   changed();
   // The node got RestartRound after its workers had succeeded.
-  if (restarting) set_place(member->id, Place::Finished);
+  if (restarting) members_.set_place(*member, Place::Finished);
   end_if_finished();
 }
 
 void Rendezvous::on(const ConnectionLost& event) {
-  Member* member = from(event.from);
+  Member* member = members_.from(event.from);
   if (member == nullptr) return;
   member->closed = !member->proxied;
   if (!member->resumes || member->succeeded || outcome_)
-    return gone(member->id, RestartCause::NodeLost, "its connection closed");
-  by_connection_.erase(event.from.value);
-  set_connection(*member, std::nullopt);
+    return lose(*member, RestartCause::NodeLost, "its connection closed");
+  members_.unbind(*member);
   // While this process was paused, the node may have tried in vain to connect again.
   const bool was_paused = paused_until_ && now_ - *paused_until_ < setup_.lease;
   const Duration grace = member->proxied ? setup_.lease : setup_.closed_grace;
-  if (member->proxied) touch(member->id);  // Its lease begins now: it has to find the way back.
-  set_absent(member->id, was_paused ? *paused_until_ + setup_.lease : now_ + grace);
+  if (member->proxied) touch(*member);  // Its lease begins now: it has to find the way back.
+  const Instant until = was_paused ? *paused_until_ + setup_.lease : now_ + grace;
+  members_.set_absent(*member, until, now_);
 }
 
 void Rendezvous::on(const RendezvousTimePassed&) {
-  for (const MemberId id : liveness_.take_lost(now_)) {
-    const Member* member = find(id);
-    if (member == nullptr) continue;  // The loss of an earlier member has removed it.
-    if (member->waits != Waits::No) {
-      touch(id);
+  for (Member* member : members_.take_silent(now_)) {
+    if (member->erased) continue;  // The loss of an earlier member has removed it.
+    if (member->waits != StoreWait::No) {
+      touch(*member);
       continue;
     }
     if (member->succeeded) continue;  // If the node is alive after all, it will get RunEnded.
     const Duration silent = member->native ? setup_.lease : setup_.dead_after;
-    gone(id, RestartCause::NodeLost,
+    lose(*member, RestartCause::NodeLost,
          "not heard for " +
              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(silent).count()) +
              " s");
@@ -440,7 +422,7 @@ void Rendezvous::on(const RendezvousTimePassed&) {
 void Rendezvous::host_was_frozen(Duration length, Instant now) {
   advance(now);
   for (const auto& [id, member] : members_)
-    if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
+    if (members_.is_watched(member, now_)) touch(member);
   if (prepared_by_) prepared_by_ = later(now_, setup_.prepare_within);
   extend_deadlines_after_pause(length);
 }
@@ -453,11 +435,13 @@ void Rendezvous::extend_deadlines_after_pause(Duration length) {
   if (paused_until_) length = std::min(length, now_ - *paused_until_);
   paused_until_ = now_;
   if (returns_) returns_->until = std::max(returns_->until, now_ + setup_.lease);
-  for (const auto& [id, member] : members_) {
-    if (member.join_deadline) set_join_deadline(id, later(*member.join_deadline, length));
+  for (auto& [id, member] : members_) {
+    if (member.join_deadline)
+      members_.set_join_deadline(member, later(*member.join_deadline, length));
     if (!member.resumes) continue;
-    if (liveness_.standing(id, now_) != Liveness::Standing::Unknown) touch(id);
-    if (member.absent_until) set_absent(id, std::max(*member.absent_until, now_ + setup_.lease));
+    if (members_.is_watched(member, now_)) touch(member);
+    if (member.absent_until)
+      members_.set_absent(member, std::max(*member.absent_until, now_ + setup_.lease), now_);
   }
 }
 
@@ -474,12 +458,7 @@ void Rendezvous::prepare_deadline() {
 }
 
 void Rendezvous::join_deadlines() {
-  while (!join_deadlines_.empty() && join_deadlines_.begin()->first <= now_) {
-    const MemberId id = join_deadlines_.begin()->second;
-    join_deadlines_.erase(join_deadlines_.begin());
-    Member* member = known(id);
-    if (member == nullptr) continue;
-    member->join_deadline.reset();
+  while (Member* member = members_.take_overdue_join(now_)) {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(run().join_timeout).count();
     if (member->connection)
@@ -487,7 +466,7 @@ void Rendezvous::join_deadlines() {
           JoinRefused{*member->connection, JoinRefused::Why::TimedOut,
                       "no round within " + std::to_string(seconds) +
                           " s (--rdzv-conf join_timeout): " + std::string(reason())});
-    gone(id, RestartCause::NodeLost, "its join_timeout is over");
+    lose(*member, RestartCause::NodeLost, "its join_timeout is over");
   }
 }
 

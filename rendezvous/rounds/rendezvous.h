@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -21,9 +22,8 @@
 #include "rendezvous/rounds/damping.h"
 #include "rendezvous/rounds/first_command.h"
 #include "rendezvous/rounds/kept_out.h"
-#include "rendezvous/rounds/liveness.h"
 #include "rendezvous/rounds/lost_node.h"
-#include "rendezvous/rounds/member_counts.h"
+#include "rendezvous/rounds/member_table.h"
 #include "rendezvous/rounds/rendezvous_events.h"
 #include "rendezvous/rounds/rendezvous_setup.h"
 #include "rendezvous/rounds/run_phase.h"
@@ -62,7 +62,7 @@ class Rendezvous {
   /// A torchrun node's connection began or stopped waiting for a key of the store. While it waits,
   /// the node cannot send anything else, not even a heartbeat: it counts as alive as long as the
   /// connection is open.
-  enum class Waits { No, ForAnything, AtExit };  // AtExit: its workers have succeeded.
+  using Waits = StoreWait;
   RendezvousActions waits(ConnectionId from, Waits how, Instant now, WallTime wall);
   /// Whether the run goes on although this torchrun node closes it, as torchrun does at its own
   /// end. It goes on if muster nodes still work in the round, and this node is not in that round or
@@ -78,7 +78,9 @@ class Rendezvous {
   /// cached until then.
   std::uint64_t revision() const { return torchrun_.revision(); }
   /// No node has ever joined: torchrun nodes see "no state yet".
-  bool untouched() const { return sequence_ == 0 && torchrun_.foreign().empty() && !closed_; }
+  bool untouched() const {
+    return !members_.had_members() && torchrun_.foreign().empty() && !closed_;
+  }
   /// Applies a torchrun node's compare-and-set.
   ProposalResult propose(const StateProposal& proposal, Instant now, WallTime wall);
 
@@ -106,7 +108,7 @@ class Rendezvous {
   /// The host was restarted, and the nodes of a round that it does not know are resuming.
   bool recovering() const { return round_phase_ == Phase::Recovering; }
   std::size_t members() const { return members_.size(); }
-  std::size_t participants() const { return count(Place::Participant); }
+  std::size_t participants() const { return members_.count(Place::Participant); }
   /// The number of nodes of the newest complete round.
   std::int64_t last_world() const { return static_cast<std::int64_t>(last_world_); }
   /// The torchrun node that is rank 0 of a complete round; null if rank 0 is a muster node.
@@ -146,59 +148,10 @@ class Rendezvous {
   /// The invariant that was broken; empty in a sound run.
   const std::optional<std::string>& broken() const { return broken_; }
   /// Whether the counts of the members agree with a scan of all members. For tests: it is slow.
-  bool counts_are_right() const;
+  bool counts_are_right() const { return members_.counts_are_right(); }
 
  private:
   friend struct testing::RendezvousBreaker;
-  using MemberId = Liveness::Id;
-  enum class Place {
-    Away,         // torchrun: left a round or the redundancy list, and is about to come back.
-    Participant,  // In the round.
-    Restarting,   // muster: was told to stop its workers and to join again.
-    LeftOut,      // muster: as Restarting, but the next round was complete before it came back.
-    Waiting,      // On the wait list: wants the next round.
-    Redundant,    // On the redundancy list: takes a place that becomes free.
-    Standby,      // muster: marked as a spare.
-    Finished,     // muster: its part of the job is done, and the round has gone on without it.
-    Resuming,     // muster: resumes in a round that an earlier host made.
-    HeldBack,     // muster: was lost repeatedly, and is not let in yet.
-    KeptOut,      // muster: an operator keeps it out of the rounds.
-  };
-  static constexpr std::size_t kPlaces = 11;
-
-  /// Fields that are marked "Counted" are changed by the setters only: counts_ depends on them.
-  struct Member {
-    MemberId id = 0;
-    NodeName name;
-    bool native = false;                     // Counted; never changes.
-    std::optional<ConnectionId> connection;  // Counted.
-    Place place = Place::Away;               // Counted.
-    std::uint64_t order = 0;                 // The order among the members with the same place.
-    std::optional<int> last_rank;            // Counted.
-    int rank = 0;
-    // Only of muster nodes.
-    std::string instance;
-    int local_world_size = 1;
-    std::string role;
-    std::optional<int> preferred_rank;
-    bool spare = false, hosts_rendezvous = false;
-    bool ended_a_round = false;         // A round was ended to let it in.
-    bool succeeded = false;             // Counted.
-    std::int64_t restarted_round = -1;  // The round of the last RestartRound to this node.
-    /// The connection on which the host sent Rejoin. Earlier messages to the node may be lost.
-    std::optional<ConnectionId> rejoins;
-    std::optional<Instant> join_deadline;
-    bool resumes = false;
-    bool proxied = false, closed = false;  // NodeJoined::proxied. closed: its process has ended.
-    std::optional<Instant> held_until;     // Only in HeldBack.
-    /// Counted. The node has no connection, and is lost at this time.
-    std::optional<Instant> absent_until;
-    Instant absent_since{}, came_at = kLongAgo;  // Only with absent_until; of its instance.
-    // Only of torchrun nodes.
-    Waits waits = Waits::No;
-    bool finished = false;  // Its workers have succeeded in this round.
-  };
-
   // rendezvous.cc: events.
   void on(const NodeJoined& event);
   void on(const NodeResumed& event);
@@ -216,7 +169,7 @@ class Rendezvous {
   Member* register_member(const NodeJoined& event);
   void raise_restart_count(int reported);
   void fail_round(const Member& member, const std::string& what);
-  void join_again(MemberId id, const NodeJoined& event, bool reconnected);
+  void join_again(Member& member, const NodeJoined& event, bool reconnected);
   void update_unseen_workers(const NodeJoined& event);
   void note_command(const NodeJoined& event, const NodeName& name);
   void compare_command(const NodeJoined& event);
@@ -224,74 +177,35 @@ class Rendezvous {
   void prepare_deadline();
 
   // rendezvous_members.cc
-  MemberId add_member(const NodeName& name, bool native);
   bool closed_with_all_others(const Member& member) const;
   void take_absent();
-  void bind(MemberId id, ConnectionId connection);
-  static MemberCounts counts_of(const Member& member);
-  /// Changes counted fields of a member, and updates counts_. Only for the setters.
-  template <typename Change>
-  void change(Member& member, const Change& change_fields) {
-    counts_ -= counts_of(member);
-    change_fields();
-    counts_ += counts_of(member);
-  }
-  void set_place(MemberId id, Place where);
-  void set_connection(Member& member, std::optional<ConnectionId> connection);
-  void set_last_rank(Member& member, std::optional<int> rank);
-  void set_succeeded(Member& member, bool succeeded);
-  void erase(MemberId id, std::string_view why = "it gave up");
-  void gone(MemberId id, RestartCause cause, const std::string& what);
-  void touch(MemberId id);
-  void set_join_deadline(MemberId id, std::optional<Instant> deadline);
-  void set_absent(MemberId id, std::optional<Instant> until);
+  void bind(Member& member, ConnectionId connection);
+  void remove(Member& member, std::string_view why = "it gave up");
+  void lose(Member& member, RestartCause cause, const std::string& what);
+  void touch(const Member& member);
   bool address_has_newcomer(const Member& silent) const;
-  bool hold_back(MemberId id);
-  void set_held(MemberId id, std::optional<Instant> until);
-  void let_in_again(MemberId id);
+  bool hold_back(Member& member);
+  void let_in_again(Member& member);
   /// The members outside the rounds that match an operator's text.
-  std::vector<MemberId> members_outside(const std::string& node) const;
+  std::vector<NodeName> members_outside(const std::string& node) const;
   void release_held();
   bool let_in_if_needed();
   void extend_deadlines_after_pause(Duration length);
-  Member* from(ConnectionId connection);
-  const Member* from(ConnectionId connection) const;
-  /// Null if the member has been removed. For ids that were collected before other changes.
-  Member* find(MemberId id);
-  /// For an id from an index: a missing member is a broken invariant, and the run ends.
-  Member* known(MemberId id);
-  const Member* known(MemberId id) const;
-  Member* named(const NodeName& name);
-  const Member* named(const NodeName& name) const;
   /// Records a broken invariant. The current event is handled to its end; then the run ends.
   void violated(std::string_view invariant) const;
   void advance(Instant now) { now_ = std::max(now_, now); }
+  void begin_event();
   RendezvousActions take_actions();
-  /// The first member with this place for which `wanted` holds; null if there is none.
-  template <typename Wanted>
-  const Member* first_in(Place where, const Wanted& wanted) const {
-    for (const auto& [order, id] : at(where))
-      if (const Member* member = known(id); member != nullptr && wanted(*member)) return member;
-    return nullptr;
-  }
-  /// `visit` must not move, add or erase a member.
-  template <typename Visit>
-  void for_each_in(Place where, const Visit& visit) const {
-    for (const auto& [order, id] : at(where))
-      if (const Member* member = known(id); member != nullptr) visit(*member);
-  }
-  std::size_t count(Place where) const { return places_[static_cast<std::size_t>(where)].size(); }
-  const std::map<std::uint64_t, MemberId>& at(Place where) const {
-    return places_[static_cast<std::size_t>(where)];
-  }
-  void changed() { dirty_ = reason_dirty_ = record_dirty_ = true; }
+  void changed() { ++revision_; }
+  /// Changes with every change that people, torchrun nodes or the record may show.
+  std::uint64_t revision_of_state() const { return revision_ + members_.revision(); }
 
   // rendezvous_kept_out.cc: nodes that an operator keeps out of the rounds.
   std::string objection_to_node(const OperatorAsked& asked) const;
   std::string objection_to_allowing(const std::string& node) const;
   void keep_out(const std::string& node, KeptOutHow how);
   void allow(const std::string& node);
-  bool move_out_if_kept_out(MemberId id);
+  bool move_out_if_kept_out(Member& member);
   bool restart_without_excluded();
   std::string describe_kept_out(const std::string& node, KeptOutHow how) const;
   std::string why_kept_out(const Member& member) const;
@@ -302,8 +216,8 @@ class Rendezvous {
   bool apply_rules_while_gathering();
   bool admit_one();
   bool admit_spare();
-  bool admit(const Member& member);
-  const Member* first_native(Place where) const;
+  bool admit(Member& member);
+  Member* first_native(Place where);
   std::size_t expected() const;
   std::size_t spare_target() const;
   bool is_held_up() const;
@@ -317,7 +231,7 @@ class Rendezvous {
   void announce_round(const Member* knows_it = nullptr);
   RoundComplete announcement(const Member& member, ConnectionId to) const;
   void begin_restart(RestartCause cause, const NodeName& who, const std::string& what);
-  void release_from_exit_barrier(const Member& member);
+  void release_from_exit_barrier(Member& member);
   void next_round();
   void end_run(bool succeeded, std::optional<NodeName> who, const std::string& why);
   std::string why_no_restart(const std::string& failure) const;
@@ -364,10 +278,6 @@ class Rendezvous {
   bool is_outdated_by(const NodeResumed& event) const;
   void discard_restored_round();
   void handle_return(const Member& member);
-  /// The node's record may have changed.
-  void mark_unrecorded(const NodeName& name) {
-    if (setup_.recorded) unrecorded_.insert(name);
-  }
 
   // rendezvous_c10d.cc
   void rebuild(WallTime wall);
@@ -381,8 +291,8 @@ class Rendezvous {
   bool miscounts_participants(const StateOperation& operation) const;
   void apply(const StateOperation& operation, const StateProposal& proposal, WallTime wall);
   Member* torch_member(const StateOperation& operation, ConnectionId client, WallTime wall);
-  void torch_leaves(MemberId id, const StateProposal& proposal);
-  void torch_waits(MemberId id);
+  void torch_leaves(Member& member, const StateProposal& proposal);
+  void torch_waits(Member& member);
   void closed_by_torch();
 
   // rendezvous_view.cc
@@ -422,18 +332,7 @@ class Rendezvous {
   mutable std::optional<std::string> violated_;  // Broken in this event: the run must end.
   std::optional<std::string> broken_;            // The broken invariant that ended the run.
 
-  std::map<MemberId, Member> members_;
-  std::map<NodeName, MemberId> by_name_;
-  std::map<std::string, MemberId> by_instance_;
-  std::map<std::uint32_t, MemberId> by_connection_;
-  std::array<std::map<std::uint64_t, MemberId>, kPlaces> places_;
-  MemberCounts counts_;
-  std::uint64_t sequence_ = 0;
-  MemberId next_id_ = 0;
-  Liveness liveness_;
-  std::set<std::pair<Instant, MemberId>> join_deadlines_;
-  std::set<std::pair<Instant, MemberId>> absent_;
-  std::set<std::pair<Instant, MemberId>> held_;
+  MemberTable members_;
   Damping damping_;
   std::map<std::string, FirstCommand> first_commands_;  // By role.
   KeptOut kept_out_;
@@ -453,7 +352,7 @@ class Rendezvous {
     Duration lease{};       // The longest one that a node of the round has reported.
     int restart_count = 0;  // The round's, as its nodes report it; the highest one.
     struct Node {
-      MemberId id = 0;
+      MemberTable::Id id = 0;
       std::optional<WorkerRanks> workers;
     };
     std::map<int, Node> by_rank;
@@ -477,13 +376,14 @@ class Rendezvous {
   std::optional<RunRecord> recorded_;  // The record that take_changes() returned last.
   std::optional<Instant> recorded_deadline_;
   std::map<NodeName, MemberRecord> recorded_members_;
-  std::set<NodeName> unrecorded_;
-  bool record_dirty_ = true;
+  bool record_change_ = true;               // take_changes() must look again.
+  std::optional<std::uint64_t> looked_at_;  // revision_of_state() at take_changes().
   std::int64_t own_life_ = 0;  // This host's. A restored run goes on with the recorded one.
   std::optional<std::int64_t> restored_generation_;  // Until this host has completed a round.
-  Duration round_lease_{};       // RunRecord::lease: an earlier host may have had a longer one.
-  Instant last_return_{};        // When a member of a restored round has come back.
-  std::set<MemberId> awaited_;   // Members of a restored running round that have not come back.
+  Duration round_lease_{};  // RunRecord::lease: an earlier host may have had a longer one.
+  Instant last_return_{};   // When a member of a restored round has come back.
+  std::set<MemberTable::Id>
+      awaited_;                  // Members of a restored running round that have not come back.
   bool nobody_is_back_ = false;  // No node of a restored run has come back yet.
   /// The restored run was in phase Preparing: nodes may have been told their ranks nevertheless.
   bool may_be_complete_ = false;
@@ -491,9 +391,10 @@ class Rendezvous {
 
   RendezvousActions actions_;
   TorchrunView torchrun_;
-  bool dirty_ = true;  // torchrun_ shows an outdated state.
+  std::uint64_t revision_ = 0;
+  std::optional<std::uint64_t> rendered_;  // revision_of_state() as torchrun_ shows it.
   mutable std::string reason_;
-  mutable bool reason_dirty_ = true;
+  mutable std::optional<std::uint64_t> reasoned_;  // revision_of_state() of reason_.
 };
 
 }  // namespace muster

@@ -15,29 +15,30 @@ using Kind = StateOperation::Kind;
 
 void Rendezvous::heard(ConnectionId client, Instant now) {
   advance(now);
-  const Member* member = from(client);
+  const Member* member = members_.from(client);
   // For other torchrun nodes only their heartbeats count: every torchrun node takes a node with a
   // stale heartbeat for dead.
-  if (member != nullptr && !member->native && torchrun_.is_slow(member->id)) touch(member->id);
+  if (member != nullptr && !member->native && torchrun_.is_slow(member->id)) touch(*member);
 }
 
-RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now, WallTime wall) {
+RendezvousActions Rendezvous::waits(ConnectionId client, StoreWait how, Instant now,
+                                    WallTime wall) {
   advance(now);
-  actions_.clear();
-  Member* member = from(client);
+  begin_event();
+  Member* member = members_.from(client);
   if (member == nullptr || member->native) return take_actions();
   member->waits = how;
-  touch(member->id);
-  if (how == Waits::No) {
+  touch(*member);
+  if (how == StoreWait::No) {
     torchrun_.end_wait(member->id, wall);
     changed();
   } else {
     torchrun_.begin_wait(member->id);
   }
-  if (how == Waits::AtExit) {
+  if (how == StoreWait::AtExit) {
     member->finished = !preparing();  // No worker has started while the round is being prepared.
-    mark_unrecorded(member->name);
-    record_dirty_ = true;
+    members_.mark_unrecorded(member->name);
+    record_change_ = true;
     if (outcome_)
       actions_.push_back(ReleaseFromExitBarrier{client});  // Further nodes will not come.
     else if (draining() && member->place == Place::Participant)
@@ -49,20 +50,20 @@ RendezvousActions Rendezvous::waits(ConnectionId client, Waits how, Instant now,
 
 bool Rendezvous::ignores_close(ConnectionId client) const {
   if (!complete() || outcome_) return false;
-  const Member* closes = from(client);
+  const Member* closes = members_.from(client);
   const bool works = closes != nullptr && !closes->finished &&
                      (closes->place == Place::Participant || closes->place == Place::Away ||
                       closes->place == Place::Waiting);
   if (works) return false;
-  return first_in(Place::Participant, [](const Member& member) {
-           return member.native && !member.succeeded;
-         }) != nullptr;
+  return members_.first_in(Place::Participant, [](const Member& member) {
+    return member.native && !member.succeeded;
+  }) != nullptr;
 }
 
 const RendezvousState& Rendezvous::render(Instant now, WallTime wall) {
   advance(now);
-  if (torchrun_.renew_if_due(now, wall, counts_.natives > 0)) dirty_ = true;
-  if (dirty_) rebuild(wall);
+  const bool renewed = torchrun_.renew_if_due(now, wall, members_.counts().natives > 0);
+  if (renewed || rendered_ != revision_of_state()) rebuild(wall);
   return torchrun_.shown();
 }
 
@@ -82,13 +83,13 @@ void Rendezvous::rebuild(WallTime wall) {
     if (member.place != Place::Away && member.place != Place::Finished)
       run.alive.push_back({id, &member.name, member.native, member.rank});
   torchrun_.rebuild(run, wall);
-  dirty_ = false;
+  rendered_ = revision_of_state();
 }
 
 std::vector<TorchrunView::Node> Rendezvous::viewed(std::initializer_list<Place> places) const {
   std::vector<TorchrunView::Node> nodes;
   for (const Place where : places)
-    for_each_in(where, [&nodes](const Member& member) {
+    members_.for_each_in(where, [&nodes](const Member& member) {
       nodes.push_back({member.id, &member.name, member.native, member.rank});
     });
   return nodes;
@@ -97,14 +98,14 @@ std::vector<TorchrunView::Node> Rendezvous::viewed(std::initializer_list<Place> 
 ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, WallTime wall) {
   using Understood = TorchrunView::Understood;
   advance(now);
-  actions_.clear();
+  begin_event();
   ProposalResult result;
-  const Member* client = from(proposal.from);
+  const Member* client = members_.from(proposal.from);
   const auto writer = client != nullptr ? std::optional(client->name) : std::nullopt;
   const Understood understood = TorchrunView::understand(proposal, writer);
   const StateOperation& operation = understood.operation;
   const bool is_step = understood.kind == Understood::Kind::Step;
-  const Member* about = is_step && operation.node ? named(*operation.node) : nullptr;
+  const Member* about = is_step && operation.node ? members_.named(*operation.node) : nullptr;
   if (about != nullptr && !about->native && about->connection &&
       *about->connection != proposal.from) {
     // The node belongs to another connection: this is a replay, or a second process of that name.
@@ -131,7 +132,7 @@ ProposalResult Rendezvous::propose(const StateProposal& proposal, Instant now, W
     apply_rules();
     result.verdict = ProposalVerdict::Merged;
   }
-  if (dirty_) rebuild(wall);
+  if (rendered_ != revision_of_state()) rebuild(wall);
   if (same_content(torchrun_.shown(), proposal.proposed))
     result.verdict = ProposalVerdict::Accepted;
   result.actions = take_actions();
@@ -158,7 +159,7 @@ std::string Rendezvous::refusal_of(const TorchrunView::Understood& understood,
   // Agents of torchrun that are started again and again at one address would restart the others
   // each time. They cannot be told to wait.
   const bool are_enough =
-      !run_ || count(Place::Participant) >= static_cast<std::size_t>(run_->min_nodes);
+      !run_ || members_.count(Place::Participant) >= static_cast<std::size_t>(run_->min_nodes);
   const auto hold = damping_.hold_of_address(operation.node->addr, now_);
   if (operation.kind != Kind::AddToWaitList || !complete() || !are_enough || hold.until <= now_)
     return {};
@@ -181,10 +182,10 @@ bool Rendezvous::needs_more_places(const StateOperation& operation,
 /// the writer's clock may be wrong.
 void Rendezvous::remove_dead(const StateOperation& operation) {
   for (const NodeName& name : operation.dropped) {
-    const Member* member = named(name);
-    if (member == nullptr || member->native || member->waits != Waits::No) continue;
-    if (liveness_.standing(member->id, now_) == Liveness::Standing::OnTime) continue;
-    gone(member->id, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
+    Member* member = members_.named(name);
+    if (member == nullptr || member->native || member->waits != StoreWait::No) continue;
+    if (members_.liveness().standing(member->id, now_) == Liveness::Standing::OnTime) continue;
+    lose(*member, RestartCause::NodeLost, "torchrun nodes do not hear it any more");
   }
 }
 
@@ -193,7 +194,7 @@ void Rendezvous::remove_dead(const StateOperation& operation) {
 bool Rendezvous::miscounts_participants(const StateOperation& operation) const {
   if (run_ || complete() || !TorchrunView::counts_participants(operation.kind)) return false;
   return std::any_of(operation.dropped.begin(), operation.dropped.end(), [&](const NodeName& name) {
-    const Member* member = named(name);
+    const Member* member = members_.named(name);
     return member != nullptr && member->place == Place::Participant;
   });
 }
@@ -222,8 +223,8 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
       .complete = complete(),
       .closed = closed_,
       .has_settings = run_.has_value(),
-      .participants = count(Place::Participant),
-      .node = listed(operation.node ? named(*operation.node) : nullptr)};
+      .participants = members_.count(Place::Participant),
+      .node = listed(operation.node ? members_.named(*operation.node) : nullptr)};
   const Applies applies = TorchrunView::applies(operation, proposal, situation);
   if (applies != Applies::IfRoundIsAsSeen) return applies == Applies::Yes;
   return torchrun_.is_round_as_seen(proposal.seen, situation, viewed({Place::Participant}));
@@ -231,22 +232,22 @@ bool Rendezvous::may_apply(const StateOperation& operation, const StateProposal&
 
 /// The node of the operation, which becomes a member if it is new. Null if the operation names no
 /// node.
-Rendezvous::Member* Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
-                                             WallTime wall) {
+Member* Rendezvous::torch_member(const StateOperation& operation, ConnectionId client,
+                                 WallTime wall) {
   if (!operation.node) return nullptr;
-  Member* member = named(*operation.node);
+  Member* member = members_.named(*operation.node);
   if (member == nullptr) {
-    member = known(add_member(*operation.node, false));
-    if (member == nullptr) return nullptr;
+    member = &members_.add(*operation.node, false);
+    torchrun_.add(member->id);
     member->came_at = now_;
   }
   // One connection could serve several nodes: it belongs to the first one.
-  if (from(client) == nullptr) bind(member->id, client);
+  if (members_.from(client) == nullptr) bind(*member, client);
   if (operation.heartbeat) {
     const auto skew_us = torchrun_.handle_heartbeat(member->id, *operation.heartbeat, now_, wall);
     if (skew_us) actions_.push_back(ClockSkewSeen{member->name, *skew_us});
   }
-  touch(member->id);
+  touch(*member);
   changed();
   return member;
 }
@@ -258,15 +259,14 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
   if (operation.kind == Kind::MarkComplete) {
     // The writer has a smaller minimum than the run: apply_rules() removes the deadline, and the
     // round goes on waiting.
-    if (run_ && static_cast<int>(count(Place::Participant)) < run_->min_nodes) return;
+    if (run_ && static_cast<int>(members_.count(Place::Participant)) < run_->min_nodes) return;
     if (run_) deadline_ = now_;  // Ends the last call; apply_rules() may still admit nodes.
     changed();
-    if (!run_ && count(Place::Participant) > 0) complete_round();
+    if (!run_ && members_.count(Place::Participant) > 0) complete_round();
     return;
   }
   Member* member = torch_member(operation, proposal.from, wall);
   if (member == nullptr) return;
-  const MemberId id = member->id;
   switch (operation.kind) {
     case Kind::KeepAlive:
       break;
@@ -275,11 +275,11 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       // The round is full but is not complete yet: one of its nodes is absent, or nodes of the
       // previous round may still have workers.
       if (run_ && member->place != Place::Participant &&
-          count(Place::Participant) >= static_cast<std::size_t>(run_->max_nodes)) {
-        set_place(id, Place::Redundant);
+          members_.count(Place::Participant) >= static_cast<std::size_t>(run_->max_nodes)) {
+        members_.set_place(*member, Place::Redundant);
         break;
       }
-      set_place(id, Place::Participant);
+      members_.set_place(*member, Place::Participant);
       if (run_) break;
       torchrun_.set_deadline(proposed.deadline);
       if (!proposed.complete) break;
@@ -287,20 +287,20 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
       move_waiting_to_redundancy_list();  // This join took the last place, so the round is full.
       break;
     case Kind::AddToWaitList:
-      torch_waits(id);
+      torch_waits(*member);
       break;
     case Kind::AddToRedundancyList:
-      set_place(id, Place::Redundant);
+      members_.set_place(*member, Place::Redundant);
       break;
     case Kind::RemoveFromParticipants:
-      torch_leaves(id, proposal);
+      torch_leaves(*member, proposal);
       break;
     case Kind::RemoveFromWaitList:
-      erase(id);
+      remove(*member);
       break;
     // torchrun puts the node onto the wait list next.
     case Kind::RemoveFromRedundancyList:
-      set_place(id, Place::Away);
+      members_.set_place(*member, Place::Away);
       break;
     case Kind::MarkComplete:
     case Kind::MarkClosed:
@@ -308,47 +308,42 @@ void Rendezvous::apply(const StateOperation& operation, const StateProposal& pro
   }
 }
 
-void Rendezvous::torch_leaves(MemberId id, const StateProposal& proposal) {
+void Rendezvous::torch_leaves(Member& member, const StateProposal& proposal) {
   if (!complete()) {
-    erase(id);
+    remove(member);
     if (!run_) torchrun_.set_deadline(proposal.proposed.deadline);
     return;
   }
-  const Member* member = known(id);
-  if (member == nullptr) return;
-  const NodeName who = member->name;
-  set_place(id, Place::Away);
-  if (counts_.natives > 0)
-    begin_restart(RestartCause::Requested, who, "it left the round to restart");
+  members_.set_place(member, Place::Away);
+  if (members_.counts().natives > 0)
+    begin_restart(RestartCause::Requested, member.name, "it left the round to restart");
 }
 
-void Rendezvous::torch_waits(MemberId id) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  set_place(id, Place::Waiting);
-  member->ended_a_round = true;  // torchrun nodes restart for each node that waits.
-  if (counts_.natives == 0 || !run_ || run_->scale_policy != ScalePolicy::Now ||
-      counts_.succeeded > 0)
+void Rendezvous::torch_waits(Member& member) {
+  members_.set_place(member, Place::Waiting);
+  member.ended_a_round = true;  // torchrun nodes restart for each node that waits.
+  if (members_.counts().natives == 0 || !run_ || run_->scale_policy != ScalePolicy::Now ||
+      members_.counts().succeeded > 0)
     return;
-  begin_restart(RestartCause::NodeJoined, NodeName(member->name), "it wants to join");
+  begin_restart(RestartCause::NodeJoined, member.name, "it wants to join");
 }
 
 void Rendezvous::closed_by_torch() {
   if (closed_) return;
   closed_ = true;
-  std::vector<MemberId> outside;
-  for (const auto& [id, member] : members_) {
+  std::vector<Member*> outside;
+  for (auto& [id, member] : members_) {
     if (!member.native || member.succeeded) continue;
     // The round of resuming nodes may go on: adopt_round() sends RunClosed later.
     if (member.place == Place::Resuming) continue;
     const bool in_round = member.place == Place::Participant && complete();
-    if (!in_round) outside.push_back(id);
+    if (!in_round) outside.push_back(&member);
     // A node that does not know its rank yet would give up: announce_round() sends RunClosed later.
     if (member.connection && !(in_round && preparing()))
       actions_.push_back(RunClosed{*member.connection});
   }
-  for (const MemberId id : outside)
-    erase(id, "a torchrun node has closed the run");
+  for (Member* member : outside)
+    remove(*member, "a torchrun node has closed the run");
   changed();
 }
 

@@ -14,7 +14,7 @@ void Rendezvous::note_command(const NodeJoined& event, const NodeName& name) {
   if (found == first_commands_.end()) {
     if (first_commands_.size() < kMaxComparedRoles)
       first_commands_[event.role] = {.digest = event.command, .node = name};
-  } else if (named(found->second.node) == nullptr) {
+  } else if (members_.named(found->second.node) == nullptr) {
     // Nodes with a new command may replace the old ones, one by one.
     found->second = {.digest = event.command, .node = name};
   }
@@ -25,7 +25,7 @@ void Rendezvous::note_command(const NodeJoined& event, const NodeName& name) {
 void Rendezvous::compare_command(const NodeJoined& event) {
   // All nodes of an earlier job are away, after a power cut for example.
   if (!event.command.empty() && restarts_used_ > 0 && event.generation == 0 &&
-      counts_.connected == 1)
+      members_.counts().connected == 1)
     actions_.push_back(
         Notice{event.from, "nodes that are not here now have begun this run, and " +
                                std::to_string(restarts_used_) + " of its " +
@@ -35,7 +35,7 @@ void Rendezvous::compare_command(const NodeJoined& event) {
   const auto found = first_commands_.find(event.role);
   if (event.command.empty() || found == first_commands_.end()) return;
   FirstCommand& first = found->second;
-  const Member* other = named(first.node);
+  const Member* other = members_.named(first.node);
   if (first.digest == event.command || first.node == event.name || other == nullptr) return;
   const std::string text =
       "node " + to_string(event.name) + " runs another command than node " + to_string(first.node) +

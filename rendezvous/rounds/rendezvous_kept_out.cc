@@ -55,21 +55,17 @@ void Rendezvous::keep_out(const std::string& node, KeptOutHow how) {
   kept_out_.add(node, how);
   excluded_may_work_ = true;
   changed();
-  std::vector<MemberId> ids;
-  for (const auto& [id, member] : members_)
-    if (member.native && matches_node(node, member.name)) ids.push_back(id);
-  for (const MemberId id : ids) {
-    const Member* member = known(id);
-    if (member == nullptr) return;
-    switch (member->place) {
+  for (auto& [id, member] : members_) {
+    if (!member.native || !matches_node(node, member.name)) continue;
+    switch (member.place) {
       case Place::Participant:
-        if (!complete()) move_out_if_kept_out(id);
+        if (!complete()) move_out_if_kept_out(member);
         break;
       case Place::Waiting:
       case Place::Redundant:
       case Place::Standby:
       case Place::HeldBack:
-        move_out_if_kept_out(id);
+        move_out_if_kept_out(member);
         break;
       case Place::Away:
       case Place::Restarting:  // Kept out when it joins again, after its workers have stopped.
@@ -83,13 +79,12 @@ void Rendezvous::keep_out(const std::string& node, KeptOutHow how) {
 }
 
 /// If the joining node is kept out, moves it to Place::KeptOut and returns true.
-bool Rendezvous::move_out_if_kept_out(MemberId id) {
-  const Member* member = known(id);
-  if (member == nullptr || !kept_out_.find(member->name)) return false;
-  if (member->place == Place::KeptOut) return true;
-  set_held(id, std::nullopt);
-  set_join_deadline(id, std::nullopt);
-  set_place(id, Place::KeptOut);
+bool Rendezvous::move_out_if_kept_out(Member& member) {
+  if (!kept_out_.find(member.name)) return false;
+  if (member.place == Place::KeptOut) return true;
+  members_.set_held(member, std::nullopt);
+  members_.set_join_deadline(member, std::nullopt);
+  members_.set_place(member, Place::KeptOut);
   return true;
 }
 
@@ -98,8 +93,8 @@ bool Rendezvous::move_out_if_kept_out(MemberId id) {
 bool Rendezvous::restart_without_excluded() {
   if (!excluded_may_work_ || !complete() || draining()) return false;
   excluded_may_work_ = false;
-  if (kept_out_.empty() || closed_ || counts_.succeeded > 0) return false;
-  const Member* excluded = first_in(Place::Participant, [&](const Member& member) {
+  if (kept_out_.empty() || closed_ || members_.counts().succeeded > 0) return false;
+  const Member* excluded = members_.first_in(Place::Participant, [&](const Member& member) {
     const auto kept = member.native ? kept_out_.find(member.name) : std::nullopt;
     return kept && kept->how == KeptOutHow::Excluded;
   });
@@ -114,20 +109,20 @@ bool Rendezvous::has_effect(const OperatorAsked& asked) const {
          !members_outside(asked.node).empty();
 }
 
-std::vector<Rendezvous::MemberId> Rendezvous::members_outside(const std::string& node) const {
-  std::vector<MemberId> outside;
+std::vector<NodeName> Rendezvous::members_outside(const std::string& node) const {
+  std::vector<NodeName> outside;
   for (const auto& [id, member] : members_)
     if ((member.place == Place::KeptOut || member.place == Place::HeldBack) &&
         matches_node(node, member.name))
-      outside.push_back(id);
+      outside.push_back(member.name);
   return outside;
 }
 
 void Rendezvous::allow(const std::string& node) {
   const bool removed = kept_out_.remove(node);
-  const std::vector<MemberId> back = members_outside(node);
-  for (const MemberId id : back)
-    let_in_again(id);
+  const std::vector<NodeName> back = members_outside(node);
+  for (const NodeName& name : back)
+    if (Member* member = members_.named(name)) let_in_again(*member);
   // As for a newcomer: spares fill a first round that lacks nodes.
   if (!back.empty() && first_round() && run_)
     spares_step_in_ = later(now_, run().last_call_timeout);
@@ -168,7 +163,7 @@ std::string Rendezvous::describe_kept_out(const std::string& node, KeptOutHow ho
     text =
         "it leaves at the next round, and the round that runs goes on with it until then "
         "(`musterctl restart` begins the next one now)";
-  else if (counts_.succeeded > 0)
+  else if (members_.counts().succeeded > 0)
     text =
         "others have finished already, so the round that runs goes on with it; it is not taken "
         "into a further one";

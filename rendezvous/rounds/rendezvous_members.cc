@@ -8,38 +8,18 @@
 
 namespace muster {
 
-Rendezvous::MemberId Rendezvous::add_member(const NodeName& name, bool native) {
-  const MemberId id = next_id_++;
-  Member member{.id = id, .name = name, .native = native};
-  member.order = ++sequence_;
-  places_[static_cast<std::size_t>(Place::Away)][member.order] = id;
-  counts_ += counts_of(member);
-  members_.emplace(id, std::move(member));
-  by_name_[name] = id;
-  if (!native) torchrun_.add(id);
-  changed();
-  return id;
-}
-
-void Rendezvous::bind(MemberId id, ConnectionId connection) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  if (member->connection && *member->connection != connection)
-    by_connection_.erase(member->connection->value);
+void Rendezvous::bind(Member& member, ConnectionId connection) {
   first_is_back();
-  set_absent(id, std::nullopt);
-  member->closed = false;
-  set_connection(*member, connection);
-  by_connection_[connection.value] = id;
+  members_.bind(member, connection);
 }
 
 const NodeName* Rendezvous::name_of(ConnectionId connection) const {
-  const Member* member = from(connection);
+  const Member* member = members_.from(connection);
   return member == nullptr ? nullptr : &member->name;
 }
 
 bool Rendezvous::is_waiting(ConnectionId connection) const {
-  const Member* member = from(connection);
+  const Member* member = members_.from(connection);
   if (member == nullptr) return false;
   switch (member->place) {
     case Place::Participant:
@@ -55,79 +35,21 @@ bool Rendezvous::is_waiting(ConnectionId connection) const {
   }
 }
 
-Rendezvous::Member* Rendezvous::find(MemberId id) {
-  const auto found = members_.find(id);
-  return found == members_.end() ? nullptr : &found->second;
-}
-
-const Rendezvous::Member* Rendezvous::known(MemberId id) const {
-  const auto found = members_.find(id);
-  if (found != members_.end()) return &found->second;
-  violated("an index names a member that does not exist");
-  return nullptr;
-}
-Rendezvous::Member* Rendezvous::known(MemberId id) {
-  return const_cast<Member*>(std::as_const(*this).known(id));
-}
-
-const Rendezvous::Member* Rendezvous::named(const NodeName& name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : known(found->second);
-}
-Rendezvous::Member* Rendezvous::named(const NodeName& name) {
-  return const_cast<Member*>(std::as_const(*this).named(name));
-}
-
-const Rendezvous::Member* Rendezvous::from(ConnectionId connection) const {
-  const auto found = by_connection_.find(connection.value);
-  return found == by_connection_.end() ? nullptr : known(found->second);
-}
-Rendezvous::Member* Rendezvous::from(ConnectionId connection) {
-  return const_cast<Member*>(std::as_const(*this).from(connection));
-}
-
-void Rendezvous::set_place(MemberId id, Place where) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  places_[static_cast<std::size_t>(member->place)].erase(member->order);
-  change(*member, [&] { member->place = where; });
-  member->order = ++sequence_;
-  places_[static_cast<std::size_t>(where)][member->order] = id;
-  mark_unrecorded(member->name);
-  changed();
-}
-
-void Rendezvous::erase(MemberId id, std::string_view why) {
-  set_place(id, Place::Away);
-  const Member* found = known(id);
-  if (found == nullptr) return;
-  const Member& member = *found;
+void Rendezvous::remove(Member& member, std::string_view why) {
   // A torchrun node that leaves after the run was closed has finished its part.
   const bool unfinished = !member.succeeded && !(closed_ && !member.native);
   if (member.last_rank && unfinished && !outcome_)
     lost_.push_back({member.name, *member.last_rank, std::string(why), now_, member.proxied});
-  const auto instance = by_instance_.find(member.instance);
-  if (instance != by_instance_.end() && instance->second == id) by_instance_.erase(instance);
-  set_join_deadline(id, std::nullopt);
-  set_absent(id, std::nullopt);
-  set_held(id, std::nullopt);
   if (recovery_)
-    std::erase_if(recovery_->by_rank, [&](const auto& entry) { return entry.second.id == id; });
-  liveness_.remove(id);
-  torchrun_.remove(id);
-  places_[static_cast<std::size_t>(Place::Away)].erase(member.order);
-  by_name_.erase(member.name);
-  if (member.connection) by_connection_.erase(member.connection->value);
-  counts_ -= counts_of(member);
-  members_.erase(id);
+    std::erase_if(recovery_->by_rank,
+                  [&](const auto& entry) { return entry.second.id == member.id; });
+  torchrun_.remove(member.id);
+  members_.erase(member);
   if (members_.empty()) damping_.forget_addresses();
   changed();
 }
 
-void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) {
-  Member* found = known(id);
-  if (found == nullptr) return;
-  Member& member = *found;
+void Rendezvous::lose(Member& member, RestartCause cause, const std::string& what) {
   // A node that has finished, or a torchrun node of a closed run, is not lost when it goes. But in
   // a round that is still being prepared no node has finished, and that round cannot begin without
   // one of its members.
@@ -140,12 +62,10 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   if (!member.succeeded && !outcome_ && !(closed_ && !member.native))
     actions_.push_back(NodeGone{who, round_, member.last_rank, cause, what});
   if (member.succeeded) {  // The node may go. Its result and its place in the round stay.
-    liveness_.remove(id);
-    set_absent(id, std::nullopt);
-    set_join_deadline(id, std::nullopt);
-    if (member.connection) by_connection_.erase(member.connection->value);
-    set_connection(member, std::nullopt);
-    return;
+    members_.stop_watching(member);
+    members_.set_absent(member, std::nullopt, now_);
+    members_.set_join_deadline(member, std::nullopt);
+    return members_.unbind(member);
   }
   if (cause == RestartCause::NodeLost && !member.instance.empty() && !outcome_) {
     lost_agents_.push_back(member.instance);
@@ -161,8 +81,8 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
   const bool restarts_others = member.ended_a_round || (lost && !preparing());
   if (restarts_others && !outcome_ && now_ - member.came_at < kShortLife)
     damping_.gone_young(who.addr, now_);
-  erase(id, what);
-  if (lost && counts_.natives > 0)
+  remove(member, what);
+  if (lost && members_.counts().natives > 0)
     begin_restart(cause, who, what);
   else if (lost && preparing())
     move_to(Phase::Running);  // No muster node is left that waits for its rank.
@@ -171,23 +91,17 @@ void Rendezvous::gone(MemberId id, RestartCause cause, const std::string& what) 
 
 bool Rendezvous::is_reusable() const {
   // Every member is a muster node, and the node knows the outcome or has no connection any more.
-  return closed_ && counts_.natives == members_.size() && (outcome_ || counts_.connected == 0);
+  return closed_ && members_.counts().natives == members_.size() &&
+         (outcome_ || members_.counts().connected == 0);
 }
 
 /// Whether a connected muster node at this address has not been in the last complete round.
 /// It must come the same way: behind a proxy that is away, the silent node may be well.
 bool Rendezvous::address_has_newcomer(const Member& silent) const {
-  const std::string& addr = silent.name.addr;
-  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
-  // The names are ordered by address first.
-  for (auto entry = by_name_.lower_bound({addr, kLeast, kLeast});
-       entry != by_name_.end() && entry->first.addr == addr; ++entry) {
-    const Member* member = known(entry->second);
-    if (member != nullptr && member->native && member->connection && !member->last_rank &&
-        member->proxied == silent.proxied)
-      return true;
-  }
-  return false;
+  return members_.any_at_address(silent.name.addr, [&](const Member& member) {
+    return member.native && member.connection && !member.last_rank &&
+           member.proxied == silent.proxied;
+  });
 }
 
 // A node that has been in a round has a generation.
@@ -203,61 +117,39 @@ const NodeName* Rendezvous::torchrun_leader() const {
   return leader == nullptr || leader->native ? nullptr : &leader->name;
 }
 
-const Rendezvous::Member* Rendezvous::rank_0() const {
-  return first_in(Place::Participant, [](const Member& member) { return member.rank == 0; });
+const Member* Rendezvous::rank_0() const {
+  return members_.first_in(Place::Participant,
+                           [](const Member& member) { return member.rank == 0; });
 }
 
-void Rendezvous::touch(MemberId id) {
-  if (const Member* member = known(id))
-    liveness_.seen(id, now_, member->native ? setup_.lease : setup_.dead_after);
-}
-
-void Rendezvous::set_join_deadline(MemberId id, std::optional<Instant> deadline) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  if (member->join_deadline) join_deadlines_.erase({*member->join_deadline, id});
-  member->join_deadline = deadline;
-  if (deadline) join_deadlines_.emplace(*deadline, id);
-}
-
-void Rendezvous::set_absent(MemberId id, std::optional<Instant> until) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  if (member->absent_until) absent_.erase({*member->absent_until, id});
-  if (until && !member->absent_until) member->absent_since = now_;
-  change(*member, [&] { member->absent_until = until; });
-  if (until) absent_.emplace(*until, id);
+void Rendezvous::touch(const Member& member) {
+  members_.seen(member, now_, member.native ? setup_.lease : setup_.dead_after);
 }
 
 /// Takes the absent members whose time is over for lost.
 void Rendezvous::take_absent() {
-  while (!absent_.empty() && absent_.begin()->first <= now_) {
-    const MemberId id = absent_.begin()->second;
-    Member* member = known(id);
-    if (member == nullptr) return;
+  while (Member* member = members_.overdue_absent(now_)) {
     // A member of a restored round may be on its way: others still come back, one after the other,
     // because this host needs time for each of them (TLS).
-    const bool others_return = awaited_.contains(id) && last_return_ != Instant{} &&
+    const bool others_return = awaited_.contains(member->id) && last_return_ != Instant{} &&
                                last_return_ + setup_.lease + kReturnSlack > now_;
     if (others_return) {
-      set_absent(id, last_return_ + setup_.lease + kReturnSlack);
+      members_.set_absent(*member, last_return_ + setup_.lease + kReturnSlack, now_);
       continue;
     }
     if (closed_with_all_others(*member)) {
       // They count as silent, from now on: each has a lease.
-      std::vector<MemberId> silent;
-      for_each_in(Place::Participant, [&](const Member& other) { silent.push_back(other.id); });
-      for (const MemberId each : silent) {
-        Member* other = known(each);
-        if (other == nullptr || !other->absent_until) continue;
+      for (Member* other : members_.list(Place::Participant)) {
+        if (!other->absent_until) continue;
         other->closed = false;
-        touch(each);
-        set_absent(each, std::max(*other->absent_until, other->absent_since + setup_.lease));
+        touch(*other);
+        members_.set_absent(
+            *other, std::max(*other->absent_until, other->absent_since + setup_.lease), now_);
       }
       continue;
     }
-    set_absent(id, std::nullopt);
-    gone(id, RestartCause::NodeLost, "its connection closed");
+    members_.set_absent(*member, std::nullopt, now_);
+    lose(*member, RestartCause::NodeLost, "its connection closed");
   }
 }
 
@@ -268,90 +160,46 @@ bool Rendezvous::closed_with_all_others(const Member& member) const {
   if (!complete() || !member.closed || member.place != Place::Participant || last_world_ < 2)
     return false;
   bool all = true;
-  for_each_in(Place::Participant, [&](const Member& other) {
+  members_.for_each_in(Place::Participant, [&](const Member& other) {
     all = all && other.native && other.closed && other.absent_until && !other.succeeded;
   });
-  return all && count(Place::Participant) == last_world_;
+  return all && members_.count(Place::Participant) == last_world_;
 }
 
 // --- nodes that are lost repeatedly --------------------------------------------------------------
 
 /// Holds the joining node back if it has been lost too often. Returns whether it did.
-bool Rendezvous::hold_back(MemberId id) {
-  const Member* member = known(id);
-  if (member == nullptr) return false;
-  const auto hold = damping_.hold_of_node(member->instance, member->name.addr, now_);
+bool Rendezvous::hold_back(Member& member) {
+  const auto hold = damping_.hold_of_node(member.instance, member.name.addr, now_);
   if (hold.until <= now_) return false;
-  set_held(id, hold.until);
-  set_place(id, Place::HeldBack);
-  actions_.push_back(NodeHeldBack{member->name, hold.losses, hold.wait, hold.of_address});
+  members_.set_held(member, hold.until);
+  members_.set_place(member, Place::HeldBack);
+  actions_.push_back(NodeHeldBack{member.name, hold.losses, hold.wait, hold.of_address});
   return true;
 }
 
-void Rendezvous::set_held(MemberId id, std::optional<Instant> until) {
-  Member* member = known(id);
-  if (member == nullptr) return;
-  if (member->held_until) held_.erase({*member->held_until, id});
-  member->held_until = until;
-  if (until) held_.emplace(*until, id);
-}
-
 /// The node waits like any newcomer.
-void Rendezvous::let_in_again(MemberId id) {
-  const Member* member = known(id);
-  if (member == nullptr) return;
-  set_held(id, std::nullopt);
-  set_place(id, member->spare ? Place::Standby : Place::Redundant);
+void Rendezvous::let_in_again(Member& member) {
+  members_.set_held(member, std::nullopt);
+  members_.set_place(member, member.spare ? Place::Standby : Place::Redundant);
 }
 
 void Rendezvous::release_held() {
-  while (!held_.empty() && held_.begin()->first <= now_)
-    let_in_again(held_.begin()->second);
+  for (Member* held = members_.first_held(); held != nullptr && *held->held_until <= now_;
+       held = members_.first_held())
+    let_in_again(*held);
 }
 
 /// Lets a held-back node in early if the others are fewer than the minimum without it: then no
 /// round runs that the node could disturb.
 bool Rendezvous::let_in_if_needed() {
-  if (held_.empty()) return false;
-  const auto others =
-      count(Place::Participant) + expected() + count(Place::Redundant) + count(Place::Standby);
+  Member* held = members_.first_held();
+  if (held == nullptr) return false;
+  const auto others = members_.count(Place::Participant) + expected() +
+                      members_.count(Place::Redundant) + members_.count(Place::Standby);
   if (others >= static_cast<std::size_t>(run().min_nodes)) return false;
-  let_in_again(held_.begin()->second);
+  let_in_again(*held);
   return true;
-}
-
-// --- counts --------------------------------------------------------------------------------------
-
-/// The part of one member in counts_.
-MemberCounts Rendezvous::counts_of(const Member& member) {
-  const auto one_if = [](bool condition) { return std::size_t{condition ? 1U : 0U}; };
-  const bool participates = member.place == Place::Participant;
-  return {.natives = one_if(member.native),
-          .connected = one_if(member.connection.has_value()),
-          .succeeded = one_if(member.succeeded),
-          .torch_redundant = one_if(!member.native && member.place == Place::Redundant),
-          .working = one_if(participates && !member.succeeded),
-          .returned = one_if(participates && member.last_rank),
-          .absent = one_if(participates && member.absent_until)};
-}
-
-void Rendezvous::set_connection(Member& member, std::optional<ConnectionId> connection) {
-  change(member, [&] { member.connection = connection; });
-}
-
-void Rendezvous::set_last_rank(Member& member, std::optional<int> rank) {
-  change(member, [&] { member.last_rank = rank; });
-}
-
-void Rendezvous::set_succeeded(Member& member, bool succeeded) {
-  change(member, [&] { member.succeeded = succeeded; });
-}
-
-bool Rendezvous::counts_are_right() const {
-  MemberCounts scanned;
-  for (const auto& [id, member] : members_)
-    scanned += counts_of(member);
-  return scanned == counts_;
 }
 
 }  // namespace muster

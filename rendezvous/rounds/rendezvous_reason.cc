@@ -34,9 +34,9 @@ std::string have_finished(std::size_t nodes) {
 }  // namespace
 
 std::string_view Rendezvous::reason() const {
-  if (reason_dirty_) {
+  if (reasoned_ != revision_of_state()) {
     reason_ = make_reason();
-    reason_dirty_ = false;
+    reasoned_ = revision_of_state();
   }
   return reason_;
 }
@@ -46,27 +46,29 @@ std::string Rendezvous::make_reason() const {
   if (closed_) return "closed: nobody may join any more";
   if (!complete()) return make_gathering_reason();
   const std::string round = "round " + std::to_string(round_);
-  const auto taken = std::to_string(count(Place::Participant));
-  const std::string nodes = taken + (count(Place::Participant) == 1 ? " node" : " nodes");
+  const auto taken = std::to_string(members_.count(Place::Participant));
+  const std::string nodes = taken + (members_.count(Place::Participant) == 1 ? " node" : " nodes");
   if (draining()) {
     NameList leaving;
-    for_each_in(Place::Participant, [&](const Member& member) { leaving.add(member.name); });
+    members_.for_each_in(Place::Participant,
+                         [&](const Member& member) { leaving.add(member.name); });
     return round + " ends: waiting for " + leaving.text() +
            " to leave it (torchrun looks once a second)";
   }
   if (preparing()) return round + " has its " + nodes + ": rank 0 empties the workers' store";
   std::string text = round + " runs with " + nodes;
-  if (counts_.succeeded == 0) return text;
+  if (members_.counts().succeeded == 0) return text;
   NameList working;
-  for_each_in(Place::Participant, [&](const Member& member) {
+  members_.for_each_in(Place::Participant, [&](const Member& member) {
     if (!member.succeeded) working.add(member.name, "rank " + std::to_string(member.rank));
   });
-  return text + "; " + have_finished(counts_.succeeded) + ", still at work: " + working.text();
+  return text + "; " + have_finished(members_.counts().succeeded) +
+         ", still at work: " + working.text();
 }
 
 std::string Rendezvous::make_gathering_reason() const {
   const auto was_rank = [](int rank) { return "was rank " + std::to_string(rank); };
-  const auto taken = count(Place::Participant);
+  const auto taken = members_.count(Place::Participant);
   if (recovery_)
     return "round " + std::to_string(recovery_->round) +
            " is taken up again: " + std::to_string(recovery_->by_rank.size()) + " of its " +
@@ -77,15 +79,15 @@ std::string Rendezvous::make_gathering_reason() const {
             (run_->max_nodes > run_->min_nodes ? " to " + std::to_string(run_->max_nodes) : "");
   text += " nodes have joined";
   NameList joined, missing, lost;
-  for_each_in(Place::Participant, [&](const Member& member) { joined.add(member.name); });
+  members_.for_each_in(Place::Participant, [&](const Member& member) { joined.add(member.name); });
   if (!joined.empty()) text += " (" + joined.text() + ")";
   for (const Place where : {Place::Restarting, Place::Away, Place::Waiting, Place::Resuming})
-    for_each_in(where, [&](const Member& member) {
+    members_.for_each_in(where, [&](const Member& member) {
       missing.add(member.name, member.last_rank ? was_rank(*member.last_rank) : std::string());
     });
   if (!missing.empty()) text += "; to come back: " + missing.text();
   for (const LostNode& node : lost_)
-    if (!by_name_.contains(node.name)) lost.add(node.name, was_rank(node.rank));
+    if (!members_.has_name(node.name)) lost.add(node.name, was_rank(node.rank));
   if (not_back() > 0)
     text += "; not back yet since the host was started again: " + std::to_string(not_back());
   const auto coming = taken + expected();
@@ -104,21 +106,21 @@ std::string Rendezvous::make_gathering_reason() const {
   } else if (deadline_) {
     text += "; the last call is running";
   }
-  if (counts_.succeeded > 0) text += "; " + have_finished(counts_.succeeded);
-  const auto spares = count(Place::Standby) + count(Place::Redundant);
+  if (members_.counts().succeeded > 0) text += "; " + have_finished(members_.counts().succeeded);
+  const auto spares = members_.count(Place::Standby) + members_.count(Place::Redundant);
   if (spares > 0) text += "; " + std::to_string(spares) + " spare";
-  if (!held_.empty())
+  if (members_.held() > 0)
     text +=
-        "; " + std::to_string(held_.size()) + " held back, lost or ended again and again before";
+        "; " + std::to_string(members_.held()) + " held back, lost or ended again and again before";
   NameList kept_out;
-  for_each_in(Place::KeptOut, [&](const Member& member) { kept_out.add(member.name); });
+  members_.for_each_in(Place::KeptOut, [&](const Member& member) { kept_out.add(member.name); });
   if (!kept_out.empty())
     text += "; kept out by an operator: " + kept_out.text() + " (musterctl allow lets in again)";
   return text;
 }
 
 std::string Rendezvous::reason_for(ConnectionId waiting) const {
-  const Member* member = from(waiting);
+  const Member* member = members_.from(waiting);
   std::string text(reason());
   if (member == nullptr || outcome_ || closed_) return text;
   const std::string why = why_not_let_in(*member);
@@ -126,8 +128,8 @@ std::string Rendezvous::reason_for(ConnectionId waiting) const {
 }
 
 std::optional<Instant> Rendezvous::deserted_by() const {
-  if (counts_.connected > 0) return std::nullopt;
-  return absent_.empty() ? now_ : absent_.rbegin()->first;
+  if (members_.counts().connected > 0) return std::nullopt;
+  return members_.last_absent_until().value_or(now_);
 }
 
 std::string Rendezvous::why_not_let_in(const Member& member) const {
@@ -143,12 +145,12 @@ std::string Rendezvous::why_not_let_in(const Member& member) const {
   if (member.place == Place::Standby)
     return "this node is a spare, and steps in when another is missing";
   if (member.place != Place::Redundant || !run_) return {};
-  const auto taken = count(Place::Participant) + (complete() ? 0 : expected());
+  const auto taken = members_.count(Place::Participant) + (complete() ? 0 : expected());
   const auto places = static_cast<std::size_t>(run_->max_nodes);
   if (taken >= places)
     return std::to_string(taken) + " of " + std::to_string(places) +
            " places are taken: this node waits as a spare";
-  if (complete() && counts_.succeeded > 0)
+  if (complete() && members_.counts().succeeded > 0)
     return "this node is let in only if those that are still at work restart";
   if (run_->scale_policy == ScalePolicy::AtRestart)
     return "this node is let in at the next restart (--scale-policy=at-restart)";

@@ -20,10 +20,12 @@ constexpr const char* kCannotResume =
 // --- recording -----------------------------------------------------------------------------------
 
 std::optional<RunChange> Rendezvous::take_changes(Instant now) {
-  if (!setup_.recorded || !run_ || !record_dirty_) return std::nullopt;
-  record_dirty_ = false;
+  const bool is_changed = record_change_ || looked_at_ != revision_of_state();
+  if (!setup_.recorded || !run_ || !is_changed) return std::nullopt;
+  record_change_ = false;
+  looked_at_ = revision_of_state();
   RunChange change{.record = make_record(*run_), .members = {}, .removed = {}};
-  for (const NodeName& name : std::exchange(unrecorded_, {})) {
+  for (const NodeName& name : members_.take_unrecorded()) {
     const auto known = recorded_members_.find(name);
     auto record = make_record_of(name);
     if (!record) {
@@ -45,7 +47,7 @@ std::optional<RunChange> Rendezvous::take_changes(Instant now) {
 
 void Rendezvous::record_again() {
   recorded_.reset();
-  record_dirty_ = true;
+  record_change_ = true;
 }
 
 /// The record without last_call_left, which take_changes() adds.
@@ -82,7 +84,7 @@ RunRecord Rendezvous::make_record(const RunSettings& settings) const {
 
 std::optional<MemberRecord> Rendezvous::make_record_of(const NodeName& name) const {
   using Standing = MemberRecord::Standing;
-  const Member* member = named(name);
+  const Member* member = members_.named(name);
   // A later host tells every node that was a member at the end, spares too, that the run is over.
   const auto recorded = recorded_members_.find(name);
   if (outcome_ && member == nullptr && recorded != recorded_members_.end()) return recorded->second;
@@ -147,19 +149,19 @@ void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord
   if (record.outcome)
     outcome_ = RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
   lost_agents_.assign(record.lost_agents.begin(), record.lost_agents.end());
-  ++sequence_;  // A node has joined the run before: it is not untouched().
+  members_.note_earlier_members();
   recorded_ = record;
   recorded_->last_call_left.reset();
   recorded_->first_failure.reset();
   for (const MemberRecord& member : members) {
     recorded_members_.emplace(member.name, member);
-    unrecorded_.insert(member.name);
+    members_.mark_unrecorded(member.name);
     if (had_round_ && !outcome_) restore_member(member);
     if (outcome_ && !member.instance.empty()) at_the_end_.insert(member.instance);
   }
   if (draining()) {
     for (auto& [id, member] : members_) {  // The muster nodes had already left the round.
-      set_place(id, member.succeeded ? Place::Finished : Place::Restarting);
+      members_.set_place(member, member.succeeded ? Place::Finished : Place::Restarting);
       member.restarted_round = round_;
     }
   } else if (complete() && !outcome_) {
@@ -184,24 +186,22 @@ void Rendezvous::restore_member(const MemberRecord& record) {
       lost_.push_back({record.name, record.rank.value_or(0), kCannotResume, now_});
     return;
   }
-  const MemberId id = add_member(record.name, true);
-  Member* member = known(id);
-  if (member == nullptr) return;
-  member->instance = record.instance;
-  if (!record.instance.empty()) by_instance_[record.instance] = id;
-  member->resumes = !record.instance.empty();
-  member->local_world_size = record.local_world_size;
-  member->role = record.role;
-  member->preferred_rank = record.preferred_rank;
-  member->spare = record.spare;
-  member->hosts_rendezvous = record.hosts_rendezvous;
-  set_last_rank(*member, record.rank);
-  member->rank = record.rank.value_or(0);
-  set_succeeded(*member, record.standing == Standing::Finished);
+  Member& member = members_.add(record.name, true);
+  members_.set_instance(member, record.instance);
+  member.resumes = !record.instance.empty();
+  member.local_world_size = record.local_world_size;
+  member.role = record.role;
+  member.preferred_rank = record.preferred_rank;
+  member.spare = record.spare;
+  member.hosts_rendezvous = record.hosts_rendezvous;
+  members_.set_last_rank(member, record.rank);
+  member.rank = record.rank.value_or(0);
+  members_.set_succeeded(member, record.standing == Standing::Finished);
   const bool in_round = complete() && record.rank;
-  if (!in_round) member->restarted_round = complete() ? round_ : round_ - 1;
-  if (!in_round) return set_place(id, member->succeeded ? Place::Finished : Place::Restarting);
-  set_place(id, Place::Participant);
+  if (!in_round) member.restarted_round = complete() ? round_ : round_ - 1;
+  if (!in_round)
+    return members_.set_place(member, member.succeeded ? Place::Finished : Place::Restarting);
+  members_.set_place(member, Place::Participant);
 }
 
 /// The workers of the newest round may still run where this host does not see them.
@@ -218,11 +218,11 @@ void Rendezvous::expect_workers(const std::vector<MemberRecord>& members) {
 /// Restores the complete round of the record. It goes on if all of its members are muster nodes.
 void Rendezvous::restore_round() {
   std::map<int, const Member*> by_rank;
-  for_each_in(Place::Participant,
-              [&](const Member& member) { by_rank.emplace(member.rank, &member); });
+  members_.for_each_in(Place::Participant,
+                       [&](const Member& member) { by_rank.emplace(member.rank, &member); });
   const bool whole = by_rank.size() == last_world_ && !by_rank.empty() &&
                      by_rank.rbegin()->first == static_cast<int>(last_world_) - 1 &&
-                     by_rank.size() == count(Place::Participant);
+                     by_rank.size() == members_.count(Place::Participant);
   if (!whole) {
     const NodeName who = lost_.empty() ? NodeName{} : lost_.front().name;
     return begin_restart(RestartCause::NodeLost, who, kCannotResume);
@@ -240,7 +240,7 @@ void Rendezvous::restore_round() {
 void Rendezvous::expect_members(Duration within) {
   if (returns_) returns_->until = now_ + within;
   for (auto& [id, member] : members_)
-    if (!member.succeeded && !member.connection) set_absent(id, now_ + within);
+    if (!member.succeeded && !member.connection) members_.set_absent(member, now_ + within, now_);
 }
 
 /// The first node has reached this host. The others can reach it, too, so from now on they have a
@@ -277,23 +277,21 @@ void Rendezvous::discard_restored_round() {
   outcome_.reset();
   at_the_end_.clear();
   for (const auto& [name, record] : recorded_members_)
-    mark_unrecorded(name);
+    members_.mark_unrecorded(name);
   closed_ = had_round_ = false;
   move_to(Phase::Gathering);
-  std::vector<MemberId> ids;
-  ids.reserve(members_.size());
-  for (const auto& [id, member] : members_)
-    ids.push_back(id);
-  for (const MemberId id : ids) {
-    Member* member = known(id);
-    if (member == nullptr) return;
+  std::vector<Member*> members;
+  members.reserve(members_.size());
+  for (auto& [id, member] : members_)
+    members.push_back(&member);
+  for (Member* member : members) {
     if (!member->connection) {
-      erase(id);
+      remove(*member);
       continue;
     }
     const bool restarts = member->place == Place::Participant || member->place == Place::Restarting;
     if (!member->native || !restarts) continue;
-    set_place(id, Place::Restarting);
+    members_.set_place(*member, Place::Restarting);
     send_rejoin(*member->connection, "other nodes know of a newer round");
   }
   lost_.clear();

@@ -28,14 +28,13 @@ void Rendezvous::on(const NodeResumed& event) {
     message.to = event.from;
     return actions_.push_back(std::move(message));
   }
-  const auto found = by_instance_.find(join.instance);
-  const Member* member = found == by_instance_.end() ? nullptr : known(found->second);
+  Member* member = members_.of_instance(join.instance);
   const bool takes_up = may_take_up(event);
   const bool is_silent = member != nullptr && member->place == Place::Restarting && takes_up;
   if (member != nullptr && member->place != Place::Resuming && !is_silent) {
-    bind(member->id, event.from);
-    touch(member->id);
-    if (Member* back = known(member->id)) back->proxied = event.join.proxied;
+    bind(*member, event.from);
+    touch(*member);
+    member->proxied = event.join.proxied;
     return resume_member(*member, event);
   }
   if (auto refusal = refusal_of(join, same_recovery(event)))
@@ -64,9 +63,9 @@ bool Rendezvous::has_finished_elsewhere(const NodeResumed& event) const {
 void Rendezvous::take_as_finished(const NodeJoined& join, const NodeResumed& event) {
   Member* member = register_member(join);
   if (member == nullptr) return;
-  set_last_rank(*member, event.group_rank);
-  set_succeeded(*member, true);
-  set_place(member->id, Place::Finished);
+  members_.set_last_rank(*member, event.group_rank);
+  members_.set_succeeded(*member, true);
+  members_.set_place(*member, Place::Finished);
   unseen_.clear();
   note_return(join);
   actions_.push_back(
@@ -109,7 +108,7 @@ void Rendezvous::resume_member(const Member& member, const NodeResumed& event) {
 void Rendezvous::end_resume(const NodeResumed& event, const NodeName& who, std::string why) {
   count_late_failure(event, who);
   if (!outcome_) return send_rejoin(event.from, std::move(why));
-  if (from(event.from) != nullptr) return;  // A member was told when the run ended.
+  if (members_.from(event.from) != nullptr) return;  // A member was told when the run ended.
   RunEnded message = *outcome_;
   message.to = event.from;
   actions_.push_back(std::move(message));
@@ -132,7 +131,7 @@ void Rendezvous::count_late_failure(const NodeResumed& event, const NodeName& wh
 }
 
 void Rendezvous::send_rejoin(ConnectionId to, std::string why) {
-  Member* member = from(to);
+  Member* member = members_.from(to);
   if (member != nullptr) member->rejoins = to;
   const std::int64_t round = member == nullptr ? -1 : member->restarted_round;
   actions_.push_back(Rejoin{to, round, setup_.life, std::move(why), restarts_used_});
@@ -154,10 +153,10 @@ bool Rendezvous::may_recover(const NodeResumed& event) const {
 /// that.
 bool Rendezvous::may_take_up(const NodeResumed& event) const {
   const bool works = event.state == NodeResumed::State::Running || recovery_;
-  const bool somebody_knows = first_in(Place::Restarting, [](const Member& member) {
-                                return member.connection;
-                              }) != nullptr;
-  return works && !somebody_knows && counts_.succeeded == 0 && unseen_.fell_silent() &&
+  const bool somebody_knows = members_.first_in(Place::Restarting, [](const Member& member) {
+    return member.connection;
+  }) != nullptr;
+  return works && !somebody_knows && members_.counts().succeeded == 0 && unseen_.fell_silent() &&
          !complete() && event.join.generation == unseen_.generation() &&
          event.join.last_round == unseen_.round() && !event.join.instance.empty() &&
          event.group_rank >= 0 && event.group_rank < event.group_world_size &&
@@ -194,16 +193,16 @@ void Rendezvous::recover(const NodeJoined& join, const NodeResumed& event) {
   recovery_->lease = std::max(recovery_->lease, std::min(event.join.lease, kMaxReportedLease));
   recovery_->deadline = std::min(now_ + recovery_->lease + kReturnSlack,
                                  recovery_->begun + recovery_->lease + kMaxRecovery);
-  const auto same = by_instance_.find(join.instance);
+  const Member* same = members_.of_instance(join.instance);
   const auto holder = recovery_->by_rank.find(event.group_rank);
-  const bool taken = holder != recovery_->by_rank.end() &&
-                     (same == by_instance_.end() || same->second != holder->second.id);
+  const bool taken =
+      holder != recovery_->by_rank.end() && (same == nullptr || same->id != holder->second.id);
   if (taken) return send_rejoin(event.from, "another node has this node's rank");
   Member* member = register_member(join);
   if (member == nullptr) return;
-  set_last_rank(*member, event.group_rank);
-  if (event.state == State::Finished) set_succeeded(*member, true);
-  set_place(member->id, Place::Resuming);
+  members_.set_last_rank(*member, event.group_rank);
+  if (event.state == State::Finished) members_.set_succeeded(*member, true);
+  members_.set_place(*member, Place::Resuming);
   Recovery& recovery = *recovery_;
   // The node may have reported another rank before.
   std::erase_if(recovery.by_rank, [&](const auto& entry) { return entry.second.id == member->id; });
@@ -230,7 +229,8 @@ void Rendezvous::finish_recovery() {
   if (count_missing > 0)
     return cancel_recovery("these ranks have not come back in time:" + missing +
                            (count_missing > kRanksShown ? " and more" : ""));
-  if (first_in(Place::Participant, [](const Member& member) { return !member.native; }) != nullptr)
+  if (members_.first_in(Place::Participant, [](const Member& member) { return !member.native; }) !=
+      nullptr)
     return cancel_recovery("torchrun nodes have begun another round");
   if (reported_generation_ != recovery_->generation)
     return cancel_recovery("a node knows of a newer one");
@@ -250,11 +250,10 @@ void Rendezvous::adopt_round() {
   if (!recovery_) return;
   const Recovery recovery = std::move(*recovery_);
   recovery_.reset();
-  while (!at(Place::Participant).empty()) {  // Nodes that joined meanwhile wait like newcomers.
-    const Member* newcomer = known(at(Place::Participant).begin()->second);
-    if (newcomer == nullptr) return;
-    set_join_deadline(newcomer->id, std::nullopt);
-    set_place(newcomer->id, newcomer->spare ? Place::Standby : Place::Redundant);
+  // Nodes that joined meanwhile wait like newcomers.
+  for (Member* newcomer : members_.list(Place::Participant)) {
+    members_.set_join_deadline(*newcomer, std::nullopt);
+    members_.set_place(*newcomer, newcomer->spare ? Place::Standby : Place::Redundant);
   }
   round_ = recovery.round;
   generation_ = recovery.generation;
@@ -268,17 +267,17 @@ void Rendezvous::adopt_round() {
   store_ = recovery.store;
   restart_cause_.reset();
   for (const LostNode& node : std::exchange(lost_, {}))  // They are back.
-    mark_unrecorded(node.name);
+    members_.mark_unrecorded(node.name);
   workers_.clear();
   deadline_.reset();
   torchrun_.reset_deadline();
   spares_step_in_.reset();
   bool numbered = true;
   for (const auto& [rank, node] : recovery.by_rank) {
-    Member* member = known(node.id);
+    Member* member = members_.known(node.id);
     if (member == nullptr) return;
     member->rank = rank;
-    set_place(node.id, Place::Participant);
+    members_.set_place(*member, Place::Participant);
     numbered = numbered && node.workers;
     if (numbered) workers_.push_back(*node.workers);
     if (member->connection)
@@ -292,7 +291,7 @@ void Rendezvous::adopt_round() {
   if (!recovery.failure) return;
   const auto& [who, what] = *recovery.failure;
   if (is_counted) return begin_restart(RestartCause::WorkersFailed, who, what);
-  if (const Member* failed = named(who)) fail_round(*failed, what);
+  if (const Member* failed = members_.named(who)) fail_round(*failed, what);
 }
 
 void Rendezvous::cancel_recovery(const std::string& why) {
@@ -302,7 +301,7 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   move_to(Phase::Gathering);
   actions_.push_back(RoundRecovered{false, recovery.round, recovery.generation, why});
   unseen_.begin(recovery.round, recovery.generation, static_cast<std::size_t>(recovery.world));
-  if (recovery.failure || counts_.succeeded > 0) unseen_.clear();
+  if (recovery.failure || members_.counts().succeeded > 0) unseen_.clear();
   unseen_.end_round(now_);
   // Round numbers go on after the number of the cancelled round.
   round_ = std::max(round_, recovery.round + 1);
@@ -311,13 +310,11 @@ void Rendezvous::cancel_recovery(const std::string& why) {
   last_world_ = static_cast<std::size_t>(recovery.world);
   returns_ = Returns{recovery.deadline, recovery.generation, last_world_, {}};
   for (const auto& [rank, node] : recovery.by_rank)
-    if (const Member* member = known(node.id)) returns_->back.insert(member->instance);
+    if (const Member* member = members_.known(node.id)) returns_->back.insert(member->instance);
   const auto fatal = count_lost_failure(recovery);
-  while (!at(Place::Resuming).empty()) {
-    Member* found = known(at(Place::Resuming).begin()->second);
-    if (found == nullptr) return;
-    Member& member = *found;
-    set_place(member.id, member.succeeded ? Place::Finished : Place::Restarting);
+  for (Member* resuming : members_.list(Place::Resuming)) {
+    Member& member = *resuming;
+    members_.set_place(member, member.succeeded ? Place::Finished : Place::Restarting);
     member.restarted_round = recovery.round;
     if (!member.connection) continue;
     if (member.succeeded)

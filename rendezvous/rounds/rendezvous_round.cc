@@ -20,12 +20,12 @@ void Rendezvous::apply_rules() {
 }
 
 bool Rendezvous::apply_rules_to_complete_round() {
-  if (count(Place::Participant) == 0) {
+  if (members_.count(Place::Participant) == 0) {
     next_round();
     return true;
   }
   // All nodes that waited for the torchrun nodes to restart are gone: the torchrun nodes go on.
-  if (draining() && expected() <= counts_.torch_redundant) {
+  if (draining() && expected() <= members_.counts().torch_redundant) {
     move_to(Phase::Running);
     changed();
   }
@@ -33,16 +33,15 @@ bool Rendezvous::apply_rules_to_complete_round() {
   // Newcomers restart the others only if the scale policy allows it, and never after a node has
   // finished.
   if (draining() || closed_ || !run_ || run_->scale_policy != ScalePolicy::Now ||
-      counts_.succeeded > 0)
+      members_.counts().succeeded > 0)
     return false;
-  if (static_cast<int>(count(Place::Participant)) >= run_->max_nodes) return false;
-  const Member* newcomer = first_native(Place::Redundant);
+  if (static_cast<int>(members_.count(Place::Participant)) >= run_->max_nodes) return false;
+  Member* newcomer = first_native(Place::Redundant);
   if (newcomer == nullptr) return false;
-  const NodeName who = newcomer->name;
-  if (Member* member = find(newcomer->id)) member->ended_a_round = true;
-  set_place(newcomer->id, Place::Waiting);
-  set_join_deadline(newcomer->id, later(now_, run().join_timeout));
-  begin_restart(RestartCause::NodeJoined, who, "it wants to join");
+  newcomer->ended_a_round = true;
+  members_.set_place(*newcomer, Place::Waiting);
+  members_.set_join_deadline(*newcomer, later(now_, run().join_timeout));
+  begin_restart(RestartCause::NodeJoined, newcomer->name, "it wants to join");
   return true;
 }
 
@@ -50,7 +49,7 @@ bool Rendezvous::apply_rules_while_gathering() {
   if (!run_ || closed_) return false;  // Only torchrun nodes: they follow their own rules.
   if (recovery_) return false;         // The resuming nodes may already have a round.
   if (let_in_if_needed() || admit_one() || admit_spare()) return true;
-  const bool enough = static_cast<int>(count(Place::Participant)) >= run_->min_nodes;
+  const bool enough = static_cast<int>(members_.count(Place::Participant)) >= run_->min_nodes;
   if (enough && !deadline_) {
     const Duration whole = run_->last_call_timeout;
     deadline_ = later(now_, std::min(whole, last_call_left_.value_or(whole)));
@@ -67,25 +66,25 @@ bool Rendezvous::apply_rules_while_gathering() {
   return true;
 }
 
-const Rendezvous::Member* Rendezvous::first_native(Place where) const {
-  return first_in(where, [](const Member& member) { return member.native; });
+Member* Rendezvous::first_native(Place where) {
+  return members_.first_in(where, [](const Member& member) { return member.native; });
 }
 
-bool Rendezvous::admit(const Member& member) {
-  if (!member.join_deadline) set_join_deadline(member.id, later(now_, run().join_timeout));
-  set_place(member.id, Place::Participant);
+bool Rendezvous::admit(Member& member) {
+  if (!member.join_deadline) members_.set_join_deadline(member, later(now_, run().join_timeout));
+  members_.set_place(member, Place::Participant);
   return true;
 }
 
 bool Rendezvous::admit_one() {
-  const auto taken = count(Place::Participant);
-  if (const Member* back = first_native(Place::Waiting)) {
+  const auto taken = members_.count(Place::Participant);
+  if (Member* back = first_native(Place::Waiting)) {
     if (taken < static_cast<std::size_t>(run().max_nodes)) return admit(*back);
-    set_place(back->id, Place::Redundant);
-    set_join_deadline(back->id, std::nullopt);
+    members_.set_place(*back, Place::Redundant);
+    members_.set_join_deadline(*back, std::nullopt);
     return true;
   }
-  const Member* newcomer = first_native(Place::Redundant);
+  Member* newcomer = first_native(Place::Redundant);
   if (newcomer == nullptr) return false;
   const bool only_replaces = !first_round() && run().scale_policy == ScalePolicy::Never;
   const auto limit = only_replaces ? spare_target() : static_cast<std::size_t>(run().max_nodes);
@@ -95,8 +94,8 @@ bool Rendezvous::admit_one() {
 }
 
 bool Rendezvous::admit_spare() {
-  const auto taken = count(Place::Participant);
-  const Member* spare = first_native(Place::Standby);
+  const auto taken = members_.count(Place::Participant);
+  Member* spare = first_native(Place::Standby);
   if (!first_round())
     return spare != nullptr && taken + expected() < spare_target() && admit(*spare);
   const bool wanted = spare != nullptr && taken < static_cast<std::size_t>(run().min_nodes);
@@ -110,8 +109,9 @@ bool Rendezvous::admit_spare() {
 
 /// The number of nodes that are alive and about to join this round.
 std::size_t Rendezvous::expected() const {
-  return count(Place::Restarting) + count(Place::Away) + count(Place::Waiting) +
-         count(Place::Resuming) + not_back() + counts_.torch_redundant;
+  return members_.count(Place::Restarting) + members_.count(Place::Away) +
+         members_.count(Place::Waiting) + members_.count(Place::Resuming) + not_back() +
+         members_.counts().torch_redundant;
 }
 
 /// Nodes that only replace others are admitted up to this number of participants.
@@ -124,48 +124,45 @@ std::size_t Rendezvous::spare_target() const {
 /// over.
 bool Rendezvous::is_held_up() const {
   // A round with an absent node would break at once if that node does not come back.
-  return recovery_ || counts_.absent > 0 || unseen_.may_run(now_);
+  return recovery_ || members_.counts().absent > 0 || unseen_.may_run(now_);
 }
 
 bool Rendezvous::may_complete() const {
-  const auto taken = static_cast<int>(count(Place::Participant));
+  const auto taken = static_cast<int>(members_.count(Place::Participant));
   if (taken < run().min_nodes || is_held_up()) return false;
   if (taken >= run().max_nodes || (deadline_ && *deadline_ <= now_)) return true;
   if (first_round() || expected() > 0) return false;
   // A restart: every node that is still alive has come back, so there is no node to wait for.
-  return counts_.returned > 0;
+  return members_.counts().returned > 0;
 }
 
 void Rendezvous::complete_round() {
-  std::vector<MemberId> ids;
+  const std::vector<Member*> members = members_.list(Place::Participant);
   std::vector<RankCandidate> candidates;
-  for_each_in(Place::Participant, [&](const Member& member) {
-    ids.push_back(member.id);
-    candidates.push_back({.name = member.name,
-                          .native = member.native,
-                          .hosts_rendezvous = member.hosts_rendezvous,
-                          .preferred = member.preferred_rank,
-                          .last_rank = member.last_rank});
-  });
-  if (ids.empty()) return violated("a round is complete that has no members");
+  for (const Member* member : members)
+    candidates.push_back({.name = member->name,
+                          .native = member->native,
+                          .hosts_rendezvous = member->hosts_rendezvous,
+                          .preferred = member->preferred_rank,
+                          .last_rank = member->last_rank});
+  if (members.empty()) return violated("a round is complete that has no members");
   for (auto& [id, member] : members_) {
-    set_last_rank(member, std::nullopt);
-    mark_unrecorded(member.name);
+    members_.set_last_rank(member, std::nullopt);
+    members_.mark_unrecorded(member.name);
   }
   for (const LostNode& node : lost_)
-    mark_unrecorded(node.name);
+    members_.mark_unrecorded(node.name);
   std::vector<const Member*> by_rank;
   for (const std::size_t index : assign_group_ranks(candidates)) {
-    Member* member = known(ids[index]);
-    if (member == nullptr) return;
+    Member* member = members[index];
     member->rank = static_cast<int>(by_rank.size());
-    set_last_rank(*member, member->rank);
-    set_join_deadline(member->id, std::nullopt);
+    members_.set_last_rank(*member, member->rank);
+    members_.set_join_deadline(*member, std::nullopt);
     by_rank.push_back(member);
   }
-  while (!at(Place::Restarting).empty())
-    set_place(at(Place::Restarting).begin()->second, Place::LeftOut);
-  if (run_ && ids.size() >= static_cast<std::size_t>(run_->max_nodes))
+  for (Member* member : members_.list(Place::Restarting))
+    members_.set_place(*member, Place::LeftOut);
+  if (run_ && members.size() >= static_cast<std::size_t>(run_->max_nodes))
     move_waiting_to_redundancy_list();
   unseen_.clear();
   returns_.reset();
@@ -194,10 +191,9 @@ void Rendezvous::complete_round() {
 /// For a full round: torchrun nodes restart as long as a node is on the wait list, and a torchrun
 /// node that is on it stays there.
 void Rendezvous::move_waiting_to_redundancy_list() {
-  while (!at(Place::Waiting).empty()) {
-    const MemberId id = at(Place::Waiting).begin()->second;
-    set_place(id, Place::Redundant);
-    set_join_deadline(id, std::nullopt);
+  for (Member* member : members_.list(Place::Waiting)) {
+    members_.set_place(*member, Place::Redundant);
+    members_.set_join_deadline(*member, std::nullopt);
   }
 }
 
@@ -213,13 +209,13 @@ void Rendezvous::prepare_round() {
 /// Rank 0 cannot host the workers' store. It is removed, and the others meet in the next round. The
 /// run ends if they are too few, or after kMaxPrepareTries such failures in a row.
 void Rendezvous::drop_rank_0(const NodeName& who, const std::string& what) {
-  const Member* first = named(who);
+  Member* first = members_.named(who);
   if (first == nullptr) return;
   ++prepare_failures_;
-  const std::size_t left = members_.size() - counts_.succeeded - 1;
+  const std::size_t left = members_.size() - members_.counts().succeeded - 1;
   if (prepare_failures_ >= kMaxPrepareTries || left < static_cast<std::size_t>(run().min_nodes))
     return end_run(false, who, what);
-  gone(first->id, RestartCause::NodeLost, what);
+  lose(*first, RestartCause::NodeLost, what);
 }
 
 /// Assigns the ranks of all workers; none with a torchrun node, which writes its number of workers
@@ -240,7 +236,7 @@ void Rendezvous::announce_round(const Member* knows_it) {
   unseen_.begin(round_, generation_, workers_.size());
   changed();
   std::vector<std::pair<const Member*, ConnectionId>> told;
-  for_each_in(Place::Participant, [&](const Member& member) {
+  members_.for_each_in(Place::Participant, [&](const Member& member) {
     if (member.native && member.connection && &member != knows_it)
       told.emplace_back(&member, *member.connection);
   });
@@ -276,33 +272,28 @@ void Rendezvous::begin_restart(RestartCause cause, const NodeName& who, const st
   restart_cause_ = {who, what};
   if (cause == RestartCause::NodeLost) unseen_.fall_silent();
   awaited_.clear();
-  std::vector<MemberId> ids;
-  for (const auto& [order, id] : at(Place::Participant))
-    ids.push_back(id);
-  for (const MemberId id : ids) {
-    Member* member = known(id);
-    if (member == nullptr) continue;
+  for (Member* member : members_.list(Place::Participant)) {
     if (!member->native) {
       // A torchrun node restarts when it sees a node on the wait list. In its exit barrier it does
       // not read the state any more.
-      if (member->waits == Waits::AtExit) release_from_exit_barrier(*member);
+      if (member->waits == StoreWait::AtExit) release_from_exit_barrier(*member);
       continue;
     }
-    set_place(id, member->succeeded ? Place::Finished : Place::Restarting);
+    members_.set_place(*member, member->succeeded ? Place::Finished : Place::Restarting);
     member->restarted_round = round_;
     if (!member->succeeded && member->connection)
       actions_.push_back(
           RestartRound{*member->connection, round_, cause, who, what, setup_.life, restarts_used_});
   }
   // torchrun nodes restart only if a node waits; otherwise their round goes on.
-  move_to(expected() > counts_.torch_redundant ? Phase::Draining : Phase::Running);
+  move_to(expected() > members_.counts().torch_redundant ? Phase::Draining : Phase::Running);
   changed();
 }
 
 /// For a torchrun node that has finished: removes it, because the next round goes on without it.
-void Rendezvous::release_from_exit_barrier(const Member& member) {
+void Rendezvous::release_from_exit_barrier(Member& member) {
   if (member.connection) actions_.push_back(ReleaseFromExitBarrier{*member.connection});
-  erase(member.id);
+  remove(member);
 }
 
 void Rendezvous::next_round() {
@@ -325,11 +316,11 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
   torchrun_.reset_deadline();
   spares_step_in_.reset();
   for (auto& [id, member] : members_) {
-    set_join_deadline(id, std::nullopt);
+    members_.set_join_deadline(member, std::nullopt);
     if (!member.instance.empty()) at_the_end_.insert(member.instance);
-    mark_unrecorded(member.name);
+    members_.mark_unrecorded(member.name);
     if (!member.connection) continue;
-    if (member.waits == Waits::AtExit)
+    if (member.waits == StoreWait::AtExit)
       actions_.push_back(ReleaseFromExitBarrier{*member.connection});
     if (!member.native) continue;
     RunEnded message = *outcome_;
@@ -340,10 +331,10 @@ void Rendezvous::end_run(bool succeeded, std::optional<NodeName> who, const std:
 }
 
 void Rendezvous::end_if_finished() {
-  if (!complete() || draining() || outcome_ || counts_.natives == 0 ||
-      at(Place::Participant).empty())
+  if (!complete() || draining() || outcome_ || members_.counts().natives == 0 ||
+      members_.count(Place::Participant) == 0)
     return;
-  if (counts_.working > 0) return;
+  if (members_.counts().working > 0) return;
   end_run(true, std::nullopt, "every node has finished");
 }
 
@@ -351,16 +342,17 @@ void Rendezvous::end_if_finished() {
 /// run does not wait for newcomers then: it does not know of any. But just after a restart of the
 /// host this machine may not know yet of nodes and spares that are on their way back.
 void Rendezvous::end_if_hopeless() {
-  if (counts_.succeeded == 0 || outcome_ || !run_ || (complete() && !draining())) return;
+  if (members_.counts().succeeded == 0 || outcome_ || !run_ || (complete() && !draining())) return;
   if (recovery_ || returns_) return;
-  const std::size_t left = members_.size() - counts_.succeeded;
+  const std::size_t left = members_.size() - members_.counts().succeeded;
   if (left >= static_cast<std::size_t>(run_->min_nodes)) return;
   if (left == 0 && lost_.empty() && never_back_ == 0)
     return end_run(true, std::nullopt, "every node has finished");
-  std::string why = std::to_string(counts_.succeeded) +
-                    (counts_.succeeded == 1 ? " node has" : " nodes have") + " finished, and " +
-                    (left == 0 ? "none" : std::to_string(left)) + (left > 1 ? " are" : " is") +
-                    " left to go on: --nnodes asks for at least " + std::to_string(run_->min_nodes);
+  std::string why = std::to_string(members_.counts().succeeded) +
+                    (members_.counts().succeeded == 1 ? " node has" : " nodes have") +
+                    " finished, and " + (left == 0 ? "none" : std::to_string(left)) +
+                    (left > 1 ? " are" : " is") + " left to go on: --nnodes asks for at least " +
+                    std::to_string(run_->min_nodes);
   if (!lost_.empty()) {
     const LostNode& first = lost_.front();
     return end_run(false, first.name,

@@ -24,7 +24,7 @@ std::string_view to_string(NodeState state) {
 }
 
 std::optional<int> Rendezvous::rank_of(const NodeName& name) const {
-  if (const Member* member = named(name)) return member->last_rank;
+  if (const Member* member = members_.named(name)) return member->last_rank;
   const auto lost = std::find_if(lost_.rbegin(), lost_.rend(),
                                  [&](const LostNode& node) { return node.name == name; });
   return lost == lost_.rend() ? std::nullopt : std::optional(lost->rank);
@@ -90,7 +90,7 @@ RunSummary Rendezvous::summary() const {
     summary.max_nodes = run_->max_nodes;
   }
   summary.nodes = members_.size();
-  summary.nodes_in_round = count(Place::Participant);
+  summary.nodes_in_round = members_.count(Place::Participant);
   return summary;
 }
 
@@ -108,7 +108,7 @@ NodeView Rendezvous::view_of(const Member& member, Instant now) const {
                         static_cast<std::size_t>(member.rank) < workers_.size();
   if (numbered)
     node.first_rank = workers_[static_cast<std::size_t>(member.rank)].base_global_rank.value;
-  if (const auto last = liveness_.last_seen(member.id))
+  if (const auto last = members_.liveness().last_seen(member.id))
     node.silent = std::max(Duration::zero(), now - *last);
   if (member.absent_until) node.absent = std::max(Duration::zero(), now - member.absent_since);
   return node;
@@ -136,13 +136,13 @@ void Rendezvous::add_missing(RunView& view, Instant now) const {
     if (++view.missing_total <= kMaxViewedMissing) view.missing.push_back(std::move(node));
   };
   for (const LostNode& node : lost_)
-    if (!by_name_.contains(node.name))
+    if (!members_.has_name(node.name))
       add({node.name, node.rank, false, node.why, std::max(Duration::zero(), now - node.at)});
   for (const Place where : {Place::Restarting, Place::Away, Place::Waiting, Place::Resuming})
-    for_each_in(where, [&](const Member& member) {
+    members_.for_each_in(where, [&](const Member& member) {
       if (member.last_rank) add({member.name, member.last_rank, true, {}, {}});
     });
-  const auto coming = count(Place::Participant) + expected();
+  const auto coming = members_.count(Place::Participant) + expected();
   const auto least = run_ ? static_cast<std::size_t>(run_->min_nodes) : std::size_t{0};
   if (!complete() && coming < least) view.lacking = least - coming;
 }
@@ -158,16 +158,17 @@ std::string Rendezvous::objection_to(const OperatorAsked& asked) const {
   using What = OperatorAsked::What;
   if (outcome_) return "the run has ended";
   if (asked.what != What::Restart && asked.what != What::Stop) return objection_to_node(asked);
-  if (counts_.natives == 0)
+  if (members_.counts().natives == 0)
     return "there is no muster node in it, and torchrun nodes cannot be told";
   const bool restart = asked.what == What::Restart;
   if (restart && unseen_.may_run(now_)) return {};
   if (restart && phase() != Phase::Running && phase() != Phase::Preparing)
     return "no round runs: its nodes are on their way into one already";
   if (restart && closed_) return "a torchrun node has closed it: there will be no further round";
-  const std::size_t left = members_.size() - counts_.succeeded;
-  if (restart && counts_.succeeded > 0 && left < static_cast<std::size_t>(run().min_nodes))
-    return "the workers of " + std::to_string(counts_.succeeded) +
+  const std::size_t left = members_.size() - members_.counts().succeeded;
+  if (restart && members_.counts().succeeded > 0 &&
+      left < static_cast<std::size_t>(run().min_nodes))
+    return "the workers of " + std::to_string(members_.counts().succeeded) +
            " of its nodes have finished, and without these nodes no round can be complete";
   return {};
 }
@@ -186,7 +187,7 @@ void Rendezvous::on(const OperatorAsked& event) {
 }
 
 std::optional<Instant> Rendezvous::longest_unheard() const {
-  return liveness_.oldest();
+  return members_.liveness().oldest();
 }
 
 }  // namespace muster

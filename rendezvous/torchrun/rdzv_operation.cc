@@ -8,42 +8,42 @@ namespace {
 using Kind = StateOperation::Kind;
 using Heartbeats = std::map<NodeName, WallTime>;
 
-enum class Place { None, Participant, Waiting, Redundant };
+enum class ListPlace { None, Participant, Waiting, Redundant };
 
-Place place_in(const RendezvousState& state, const NodeName& node) {
-  if (state.participants.contains(node)) return Place::Participant;
-  if (state.wait_list.contains(node)) return Place::Waiting;
-  return state.redundancy_list.contains(node) ? Place::Redundant : Place::None;
+ListPlace place_in(const RendezvousState& state, const NodeName& node) {
+  if (state.participants.contains(node)) return ListPlace::Participant;
+  if (state.wait_list.contains(node)) return ListPlace::Waiting;
+  return state.redundancy_list.contains(node) ? ListPlace::Redundant : ListPlace::None;
 }
 
 Heartbeats heartbeats_of(const RendezvousState& state) {
   return {state.last_heartbeats.begin(), state.last_heartbeats.end()};
 }
 
-Kind addition(Place before, Place after) {
+Kind addition(ListPlace before, ListPlace after) {
   if (before == after) return Kind::KeepAlive;
   switch (after) {
-    case Place::Participant:
+    case ListPlace::Participant:
       return Kind::AddToParticipants;
-    case Place::Waiting:
+    case ListPlace::Waiting:
       return Kind::AddToWaitList;
-    case Place::Redundant:
+    case ListPlace::Redundant:
       return Kind::AddToRedundancyList;
-    case Place::None:
+    case ListPlace::None:
       break;
   }
   return Kind::KeepAlive;
 }
 
-std::optional<Kind> removal(Place before) {
+std::optional<Kind> removal(ListPlace before) {
   switch (before) {
-    case Place::Participant:
+    case ListPlace::Participant:
       return Kind::RemoveFromParticipants;
-    case Place::Waiting:
+    case ListPlace::Waiting:
       return Kind::RemoveFromWaitList;
-    case Place::Redundant:
+    case ListPlace::Redundant:
       return Kind::RemoveFromRedundancyList;
-    case Place::None:
+    case ListPlace::None:
       break;
   }
   return std::nullopt;

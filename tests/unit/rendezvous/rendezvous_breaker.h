@@ -9,7 +9,8 @@ struct RendezvousBreaker {
   /// Removes the member of a connection, but not from the indexes.
   static void remove_member(const Rendezvous& rendezvous, ConnectionId connection) {
     auto& broken = const_cast<Rendezvous&>(rendezvous);
-    broken.members_.erase(broken.by_connection_.at(connection.value));
+    MemberTable& members = broken.members_;
+    members.members_.erase(members.by_connection_.at(connection.value));
   }
 };
 
