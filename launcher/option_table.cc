@@ -147,8 +147,9 @@ constexpr auto kTable = std::to_array<Option>({
      "Make every warning about the options an error."},
     {Muster, Group::Failures, &Flags::capture_stderr, {"--capture-stderr", "--capture_stderr"},
      "MUSTER_CAPTURE_STDERR", "WHEN", "auto", kCaptureModes,
-     "Keep the last lines that a worker wrote to stderr for the failure summary: auto unless it "
-     "is a terminal."},
+     "Keep the last lines that a worker wrote to stderr for the failure summary. auto: a worker that "
+     "writes to a terminal gets one of its own, or where none can be made, that one, and nothing is "
+     "kept; always: a pipe then."},
     {Muster, Group::Failures, &Flags::failure_report, {"--failure-report", "--failure_report"},
      "MUSTER_FAILURE_REPORT", "FILE", kNone, {},
      "Write the failure summary to FILE, as JSON."},

@@ -22,17 +22,12 @@ StreamPlan unredirected(bool shown, bool keep_tail) {
   return {shown ? StreamTarget::Inherit : StreamTarget::Discard, "", false};
 }
 
-// A worker that the filter hides would not get the terminal anyway, so Auto keeps its tail.
-bool keeps_stderr_tail(const LogOptions& log, bool shown, bool stderr_is_terminal) {
-  switch (log.capture_stderr) {
-    case CaptureStderr::Always:
-      return true;
-    case CaptureStderr::Never:
-      return false;
-    case CaptureStderr::Auto:
-      return !shown || !stderr_is_terminal;
-  }
-  return false;
+bool keeps_stderr_tail(const LogOptions& log) {
+  return log.capture_stderr != CaptureStderr::Never;
+}
+
+bool is_terminal_tap(const LogContext& context, const StreamPlan& err) {
+  return context.stderr_is_terminal && err.target == StreamTarget::Tap && err.to_console;
 }
 
 LinePrefix prefix_of(const AgentOptions& options, const LogContext& context, LocalRank local_rank) {
@@ -69,13 +64,14 @@ WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context
     files = {redirects.out || tee.out, redirects.err || tee.err};
   }
 
-  const bool keep_tail = keeps_stderr_tail(log, shown, context.stderr_is_terminal);
+  const bool keep_tail = keeps_stderr_tail(log);
   plan.err = files.err ? to_file(plan.dir + "/stderr.log", tee.err && shown)
                        : unredirected(shown, keep_tail);
   plan.one_tap =
       context.console_is_one_file && shown && !files.out && plan.err.target == StreamTarget::Tap;
   plan.out = files.out ? to_file(plan.dir + "/stdout.log", tee.out && shown)
                        : unredirected(shown, plan.one_tap);
+  plan.terminal_tap = is_terminal_tap(context, plan.err);
   return plan;
 }
 
@@ -112,11 +108,12 @@ WorkerLogPlan plan_worker(const AgentOptions& options, const LogContext& context
     return path.empty() ? unredirected(true, keep_tail) : to_file(path, path == tee);
   };
   const std::string& out = path_of(dest.stdouts, local_rank);
-  const bool keep_tail = keeps_stderr_tail(options.log, true, context.stderr_is_terminal);
+  const bool keep_tail = keeps_stderr_tail(options.log);
   plan.err =
       stream(path_of(dest.stderrs, local_rank), path_of(dest.tee_stderrs, local_rank), keep_tail);
   plan.one_tap = context.console_is_one_file && out.empty() && plan.err.target == StreamTarget::Tap;
   plan.out = stream(out, path_of(dest.tee_stdouts, local_rank), plan.one_tap);
+  plan.terminal_tap = is_terminal_tap(context, plan.err);
   plan.dir = folder_of_first({plan.error_file, plan.out.file, plan.err.file});
   return plan;
 }

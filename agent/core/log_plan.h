@@ -52,7 +52,7 @@ enum class StreamTarget {
   Inherit,  // The agent's own descriptor.
   Discard,  // /dev/null.
   File,     // `file`, opened for appending.
-  Tap,      // A pipe: the agent keeps the last lines; see `to_console`.
+  Tap,      // A pipe, or a terminal: the agent keeps the last lines; see `to_console`.
 };
 
 struct StreamPlan {
@@ -70,6 +70,9 @@ struct WorkerLogPlan {
   StreamPlan err;
   /// Both streams use one pipe, because both were one open file. This keeps their order.
   bool one_tap = false;
+  /// The tap of stderr is a terminal, as the console is one. If that cannot be made, it is a pipe
+  /// with CaptureStderr::Always, and else the worker has the console itself.
+  bool terminal_tap = false;
   LinePrefix prefix;
   EnvironmentChanges environment = {};
 };

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "agent/core/pipe_size.h"
 #include "agent/logs/pipe_growth.h"
 #include "base/from_errno.h"
@@ -75,6 +77,7 @@ boost::system::error_code WorkerStreams::open(LogPump& pump, const WorkerLogPlan
     Result<OwnedFd> fd =
         is_shared ? duplicate(fds.back().get()) : open_stream(pump, log, is_stderr || log.one_tap);
     if (!fd) return fd.error();
+    if (!fd->is_open()) continue;
     fds.push_back(std::move(*fd));
     streams |= is_stderr ? 0b100U : 0b010U;
   }
@@ -87,17 +90,30 @@ Result<OwnedFd> WorkerStreams::open_stream(LogPump& pump, const WorkerLogPlan& l
   switch (stream.target) {
     case StreamTarget::Discard:
       return opened(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-    case StreamTarget::Tap: {
-      PipeOptions options{.tail_of = log.local_rank, .bytes = size_of_pipe(StreamTarget::Tap)};
-      if (stream.to_console) options.console = is_stderr ? LogStream::Err : LogStream::Out;
-      return pump.pipe(std::move(options));
-    }
+    case StreamTarget::Tap:
+      return open_tap(pump, log, is_stderr);
     case StreamTarget::File:
       return open_log_file(pump, log, is_stderr);
     case StreamTarget::Inherit:
       break;  // open() does not call this function then.
   }
   return from_errno(EINVAL);
+}
+
+Result<OwnedFd> WorkerStreams::open_tap(LogPump& pump, const WorkerLogPlan& log, bool is_stderr) {
+  PipeOptions options{.tail_of = log.local_rank, .bytes = size_of_pipe(StreamTarget::Tap)};
+  if ((is_stderr ? log.err : log.out).to_console)
+    options.console = is_stderr ? LogStream::Err : LogStream::Out;
+  if (!log.terminal_tap) return pump.pipe(std::move(options));
+  auto terminal = pump.terminal(options);
+  if (terminal) {
+    spare_reader_ = std::move(terminal->spare_reader);
+    return std::move(terminal->worker);
+  }
+  // A container without devpts, or a system that has all the terminals that it may have.
+  spdlog::debug("worker_terminal_not_made reason=\"{}\"", terminal.error().message());
+  if (options_.log.capture_stderr == CaptureStderr::Always) return pump.pipe(std::move(options));
+  return OwnedFd();
 }
 
 std::array<std::string, 2> WorkerStreams::log_files(const WorkerLogPlan& log) const {
@@ -120,6 +136,10 @@ void WorkerStreams::move_handles(const WorkerLogPlan& log, std::uint32_t& handle
                                  std::vector<OwnedFd>& fds) {
   for (const bool is_stderr : {false, true}) {
     const StreamPlan& stream = is_stderr ? log.err : log.out;
+    if (stream.target == StreamTarget::Tap && spare_reader_.is_open()) {
+      fds.push_back(std::move(spare_reader_));
+      handles |= is_stderr ? 0b100U : 0b010U;
+    }
     const auto handle = attempt_files_.handles.find(stream.file);
     if (stream.target != StreamTarget::File || handle == attempt_files_.handles.end()) continue;
     if (!handle->second.is_open()) continue;

@@ -35,8 +35,9 @@ class WorkerStreams {
   /// Where the worker's stdout and stderr end up: a log file, a console, or nowhere (empty).
   std::array<std::string, 2> log_files(const WorkerLogPlan& log) const;
 
-  /// Moves the handles of the worker's log files to `fds`, and sets the bit of each in `handles`
-  /// (ShimRequest::handles). A file that several streams share has one handle, of the first stream.
+  /// After open(): moves the handles of the worker's log files, and the spare reader of its
+  /// terminal, to `fds`, and sets the bit of each in `handles` (ShimRequest::handles). What several
+  /// streams share has one handle, of the first stream.
   void move_handles(const WorkerLogPlan& log, std::uint32_t& handles, std::vector<OwnedFd>& fds);
 
   /// To be called when the streams of all workers are open: shows the other files of the plan.
@@ -44,6 +45,8 @@ class WorkerStreams {
 
  private:
   Result<OwnedFd> open_stream(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
+  /// Not open, without an error: no terminal could be made, and the worker gets the console itself.
+  Result<OwnedFd> open_tap(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   Result<OwnedFd> open_log_file(LogPump& pump, const WorkerLogPlan& log, bool is_stderr);
   /// Of each pipe of this attempt that leads to such a target.
   std::size_t size_of_pipe(StreamTarget target) const;
@@ -54,6 +57,7 @@ class WorkerStreams {
   const AgentOptions& options_;
   const std::size_t user_pipe_pages_;
   AttemptFiles attempt_files_;
+  OwnedFd spare_reader_;  // LogTerminal::spare_reader, from open() to move_handles().
 };
 
 }  // namespace muster

@@ -11,6 +11,7 @@
 #include "agent/logs/log_loop.h"
 #include "base/from_errno.h"
 #include "base/system/clock.h"
+#include "base/system/pseudo_terminal.h"
 #include "base/system/thread_without_signals.h"
 
 namespace muster {
@@ -48,7 +49,7 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   auto shared = std::make_shared<Shared>();
   shared->loop = std::move(*loop);
 
-  std::unique_ptr<LogPump> pump(new LogPump(shared, std::move(mailbox)));
+  std::unique_ptr<LogPump> pump(new LogPump(options.stderr_fd, shared, std::move(mailbox)));
   try {
     // Without signals: those for the agent go to its main thread, and a SIGPIPE of a closed console
     // has no effect.
@@ -62,8 +63,9 @@ Result<std::unique_ptr<LogPump>> LogPump::start(const Options& options) {
   return pump;
 }
 
-LogPump::LogPump(std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox)
-    : shared_(std::move(shared)),
+LogPump::LogPump(int stderr_fd, std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox)
+    : stderr_fd_(stderr_fd),
+      shared_(std::move(shared)),
       mailbox_(std::move(mailbox)),
       ended_(shared_->ended.get_future()) {}
 
@@ -95,6 +97,19 @@ Result<OwnedFd> LogPump::pipe(PipeOptions options) {
     loop.add_pipe(std::move(*shared_end), options);
   });
   return std::move((*pipe)[1]);
+}
+
+Result<LogTerminal> LogPump::terminal(PipeOptions options) {
+  auto made = open_pseudo_terminal(stderr_fd_);
+  if (!made) return made.error();
+  LogTerminal terminal{std::move(made->worker),
+                       OwnedFd(::fcntl(made->reader.get(), F_DUPFD_CLOEXEC, 3))};
+  if (!terminal.spare_reader.is_open()) return from_errno(errno);
+  auto shared_end = std::make_shared<OwnedFd>(std::move(made->reader));
+  post([options = std::move(options), shared_end](LogLoop& loop) {
+    loop.add_pipe(std::move(*shared_end), options);
+  });
+  return terminal;
 }
 
 void LogPump::run(std::function<void()> job, std::function<void()> done) {

@@ -69,6 +69,13 @@ struct ShownReport {
   std::size_t lost_bytes = 0;  // Bytes that could not be shown. After a reader's end none count.
 };
 
+/// The worker's end of a terminal, and a second reader for the shim: without one, a process that
+/// writes after the agent's death gets an error.
+struct LogTerminal {
+  OwnedFd worker;
+  OwnedFd spare_reader;
+};
+
 class LogPump {
  public:
   /// The most streams of earlier attempts that may wait for a slow console. If there are more, the
@@ -102,6 +109,10 @@ class LogPump {
   /// Makes a pipe for a worker's stream. The result is the writing end, above 2 and close-on-exec.
   /// Close it as soon as the worker has been started.
   Result<OwnedFd> pipe(PipeOptions options);
+
+  /// Makes a terminal in place of a pipe, like the one that stderr is. Close the worker's end as
+  /// soon as the worker has been started.
+  Result<LogTerminal> terminal(PipeOptions options);
 
   /// Calls `job`, which storage may block, on the log thread, then `done`.
   void run(std::function<void()> job, std::function<void()> done = {});
@@ -137,9 +148,10 @@ class LogPump {
 
  private:
   struct Shared;
-  LogPump(std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox);
+  LogPump(int stderr_fd, std::shared_ptr<Shared> shared, std::shared_ptr<LogMailbox> mailbox);
   void post(std::function<void(LogLoop&)> act);
 
+  const int stderr_fd_;
   std::shared_ptr<Shared> shared_;  // Shared with the thread, which may outlive this object.
   std::shared_ptr<LogMailbox> mailbox_;
   std::shared_ptr<PipeReserve> reserve_ = std::make_shared<PipeReserve>();  // Of this attempt.

@@ -128,8 +128,8 @@ class FollowedFile final : private LineSink {
   std::string filtered_line_;  // The first pieces of a line that comes in several pieces.
 };
 
-/// A pipe that a worker writes to. Its bytes go to a console unchanged, or to a log file, or
-/// nowhere. Its last bytes may be kept.
+/// A pipe or a terminal that a worker writes to. Its bytes go to a console unchanged, or to a log
+/// file, or nowhere. Its last bytes may be kept.
 class WorkerPipe {
  public:
   /// `output` is options.console; null: the bytes go to no console.

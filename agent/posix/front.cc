@@ -70,6 +70,10 @@ class Front {
   void pass_on(const std::vector<EndSignal>& signals) {
     for (const EndSignal& signal : signals) {
       if (is_ignored_key(signal)) continue;
+      if (setup_.resizes && signal.number == SIGWINCH) {
+        send({FrontMessage::Kind::Resize});
+        continue;
+      }
       send({FrontMessage::Kind::Signal, signal.number, signal.from_kernel ? 1 : 0});
     }
   }

@@ -24,6 +24,7 @@ struct FrontMessage {
     Signal,    // The front received signal `number`.
     Stop,      // The user stops the job at the terminal (ctrl-Z): stop the workers.
     Continue,  // The job goes on: continue the workers.
+    Resize,    // The console has a new size: the workers' terminals get it.
   };
   Kind kind = Kind::Signal;
   std::int32_t number = 0;
@@ -39,9 +40,10 @@ struct Outcome {
 
 struct FrontSetup {
   pid_t shim = -1;
-  int socket = -1;     // To the shim.
-  sigset_t watched{};  // The signals that the front reads. Blocked; SIGCHLD is one of them.
-  bool stops = false;  // SIGTSTP (ctrl-Z) stops the job. False: it is a signal like any other.
+  int socket = -1;       // To the shim.
+  sigset_t watched{};    // The signals that the front reads. Blocked; SIGCHLD is one of them.
+  bool stops = false;    // SIGTSTP (ctrl-Z) stops the job. False: it is a signal like any other.
+  bool resizes = false;  // SIGWINCH is watched, and tells the console's new size.
   /// A key of the terminal (ctrl-C, ctrl-backslash) does not end the job: it was started under
   /// nohup, in the background of a script.
   bool ignores_keys = false;

@@ -206,6 +206,8 @@ class Shim {
       const FrontMessage& message = received->message;
       if (message.kind == FrontMessage::Kind::Signal)
         handle_signal({message.number, message.from_kernel != 0}, ForwardedSignals::At::Front);
+      else if (message.kind == FrontMessage::Kind::Resize)
+        workers_.resize_terminals();
       else
         workers_.stop_or_continue(message.kind == FrontMessage::Kind::Stop);
     }

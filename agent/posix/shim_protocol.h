@@ -45,7 +45,8 @@ struct ShimRequest {
   std::int32_t number = 0;
   std::int32_t exit_code = 0;
   std::uint32_t streams = 0;  // Bit n: the packet has a descriptor for the worker's fd n (0, 1, 2).
-  /// Bit n: the packet has an O_PATH descriptor of the log file of the worker's fd n (1, 2).
+  /// Bit n: the packet has an O_PATH descriptor of the log file of the worker's fd n (1, 2), or if
+  /// that is a terminal, the end that reads what is written to it.
   std::uint32_t handles = 0;
   std::int32_t attempt = 0;  // TORCHELASTIC_RESTART_COUNT
   std::int64_t until_group_ms = 0;

@@ -11,6 +11,7 @@
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/start_worker.h"
 #include "base/system/clock.h"
+#include "base/system/pseudo_terminal.h"
 
 namespace muster {
 
@@ -160,6 +161,12 @@ void ShimWorkers::signal_groups_unreported(int number) {
   // A child that does not run its program yet may not lead a group yet.
   for (const auto& [pid, worker] : workers_)
     ::kill(worker.status.is_open() ? pid : -pid, number);
+}
+
+void ShimWorkers::resize_terminals() {
+  for (const auto& [pid, worker] : workers_)
+    for (const OutputReader& reader : worker.readers)
+      copy_terminal_size(STDERR_FILENO, reader.fd.get());
 }
 
 void ShimWorkers::stop_or_continue(bool stops) {

@@ -66,6 +66,8 @@ class ShimWorkers {
   int forward(int number);
   /// For SIGSTOP and SIGCONT, and for SIGKILLs after the reported one.
   void signal_groups_unreported(int number);
+  /// Gives the workers' own terminals the size of muster's.
+  void resize_terminals();
   /// As in a shell's job: SIGSTOP, which no worker can catch, then SIGCONT.
   void stop_or_continue(bool stops);
 

@@ -175,6 +175,9 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
   sigset_t shim_watched = front.watched;
   if (front.stops) ::sigdelset(&shim_watched, SIGTSTP);
   front.spared = own_children().value_or(std::set<pid_t>());
+  // The front alone is in the session of the console.
+  front.resizes = ::isatty(STDERR_FILENO) == 1 && ::sigismember(&front.watched, SIGWINCH) == 0;
+  if (front.resizes) ::sigaddset(&front.watched, SIGWINCH);
   ::sigprocmask(SIG_BLOCK, &front.watched, nullptr);
   take_signals_of_all_threads(front.watched);
   ::signal(SIGPIPE, SIG_IGN);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -30,26 +31,29 @@ bool are_scarce(const OwnedFd& last) {
          static_cast<rlim_t>(last.get()) >= limit.rlim_cur / 2;
 }
 
-/// `handles` are those of the log files, by the worker's descriptor.
+/// `handles` are those of the log files and terminals, by the worker's descriptor.
 std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
                                        const std::array<const char*, 2>& log_files,
                                        std::array<OwnedFd, 3> handles) {
   std::vector<OutputReader> readers;
-  ino_t last = 0;
+  struct stat last {};
   for (std::size_t stream = 1; stream < fds.size(); ++stream) {
     const char* file = log_files[stream - 1];
     OwnedFd& handle = handles[stream];
     struct stat info {};
-    if (fds[stream] < 0 || ::fstat(fds[stream], &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
-    if (!readers.empty() && info.st_ino == last) {  // Two readers of a pipe would mix up its bytes.
+    if (fds[stream] < 0 || ::fstat(fds[stream], &info) != 0) continue;
+    const bool is_terminal = S_ISCHR(info.st_mode) && ::isatty(fds[stream]) == 1;
+    if (!S_ISFIFO(info.st_mode) && !is_terminal) continue;
+    const bool is_last = info.st_dev == last.st_dev && info.st_ino == last.st_ino;
+    if (!readers.empty() && is_last) {  // Two readers would mix up the bytes.
       if (!readers.back().file.empty()) continue;
       readers.back().file = file;
       readers.back().handle = std::move(handle);
       continue;
     }
-    OwnedFd reader = open_reader(fds[stream]);
+    OwnedFd reader = is_terminal ? std::move(handle) : open_reader(fds[stream]);
     if (reader.is_open()) readers.push_back({std::move(reader), file, std::move(handle)});
-    last = info.st_ino;
+    last = info;
   }
   return readers;
 }

@@ -45,7 +45,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: by default workers have the terminal, a
   CHECK(plan.workers[1].dir == "/run/attempt_0/1");
   CHECK(plan.workers[1].error_file == "/run/attempt_0/1/error.json");
   CHECK(plan.workers[1].out == kInherit);
-  CHECK(plan.workers[1].err == kInherit);
+  CHECK(plan.workers[1].err == kTap);
   CHECK_FALSE(plan.workers[1].one_tap);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: a map of ranks may have ranks of two di
   const auto workers = plan().workers;
   REQUIRE(workers.size() == 12);
   CHECK(workers[11].out == file("/run/attempt_0/11/stdout.log", true));
-  CHECK(workers[11].err == kInherit);
+  CHECK(workers[11].err == kTap);
   CHECK(workers[0].out == kInherit);
 }
 
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: the filter hides ranks from the console
   const auto workers = plan().workers;
   CHECK(workers[0].out == file("/run/attempt_0/0/stdout.log", false));
   CHECK(workers[1].out == file("/run/attempt_0/1/stdout.log", true));
-  CHECK(workers[1].err == kInherit);
+  CHECK(workers[1].err == kTap);
   // The stream is hidden, but its tail is kept for the failure report.
   CHECK(workers[0].err == kSilentTap);
   options.log.capture_stderr = CaptureStderr::Never;
@@ -103,9 +103,30 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: a stderr that is no terminal goes throu
   CHECK(plan().workers[0].out == kInherit);
   options.log.capture_stderr = CaptureStderr::Never;
   CHECK(plan().workers[0].err == kInherit);
-  context.stderr_is_terminal = true;
   options.log.capture_stderr = CaptureStderr::Always;
   CHECK(plan().workers[0].err == kTap);
+  CHECK_FALSE(plan().workers[0].terminal_tap);
+}
+
+TEST_CASE_METHOD(LogPlanTest, "log_plan: a stderr that is a terminal goes through a terminal",
+                 "[unit][agent]") {
+  context.console_is_one_file = true;
+  for (const CaptureStderr when : {CaptureStderr::Auto, CaptureStderr::Always}) {
+    options.log.capture_stderr = when;
+    CHECK(plan().workers[0].err == kTap);
+    CHECK(plan().workers[0].one_tap);
+    CHECK(plan().workers[0].terminal_tap);
+  }
+  options.log.capture_stderr = CaptureStderr::Never;
+  CHECK(plan().workers[0].err == kInherit);
+  CHECK_FALSE(plan().workers[0].terminal_tap);
+
+  options.log.capture_stderr = CaptureStderr::Auto;
+  options.log.local_ranks_filter = {1};
+  CHECK_FALSE(plan().workers[0].terminal_tap);  // Nobody sees it.
+  CHECK(plan().workers[1].terminal_tap);
+  options.log.tee.all = {.out = false, .err = true};
+  CHECK_FALSE(plan().workers[1].terminal_tap);
 }
 
 TEST_CASE_METHOD(LogPlanTest, "log_plan: stdout and stderr of one file go through one pipe",
@@ -146,7 +167,7 @@ TEST_CASE_METHOD(LogPlanTest, "log_plan: --log-dir /dev/null makes nothing and r
   CHECK(plan.workers[0].dir.empty());
   CHECK(plan.workers[0].error_file.empty());
   CHECK(plan.workers[0].out == kInherit);
-  CHECK(plan.workers[0].err == kInherit);
+  CHECK(plan.workers[0].err == kTap);
 }
 
 TEST_CASE_METHOD(LogPlanTest, "log_plan: filter files belong to the attempt", "[unit][agent]") {
@@ -220,7 +241,7 @@ TEST_CASE_METHOD(ChosenLogsTest, "log_plan: workers write to the files that a pl
   CHECK(plan.workers[0].dir == "/errors");
   CHECK(plan.workers[0].environment == dest.environment[0]);
   CHECK(plan.workers[1].out == kInherit);
-  CHECK(plan.workers[1].err == kInherit);
+  CHECK(plan.workers[1].err == kTap);
   CHECK(plan.workers[1].error_file.empty());
   CHECK(plan.workers[1].dir.empty());
   CHECK(plan.more_shown.empty());
