@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -17,7 +18,8 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxWidth = 60;  // torchrun 2.13.
+constexpr std::size_t kMaxWidth = 60;            // torchrun 2.13.
+constexpr std::ptrdiff_t kRepeatedLinesMin = 3;  // A shorter text is shown for each rank.
 constexpr std::string_view kRecordHelp = "https://pytorch.org/docs/stable/elastic/errors.html";
 
 bool dumps_core(int signal) {
@@ -76,7 +78,10 @@ std::string hint(const ExplainedEnd& end) {
     text =
         "nothing of its stderr is known here: look further up, or keep it with --redirects 2 "
         "or --tee 2\n";
-  return text.append("To enable traceback see: ").append(kRecordHelp);
+  // A traceback helps where Python has ended by itself.
+  return end.exit.killed || !end.has_ended()
+             ? text.substr(0, text.size() - 1)
+             : text.append("To enable traceback see: ").append(kRecordHelp);
 }
 
 void add_end(nlohmann::ordered_json& json, const WorkerEnd& end) {
@@ -246,7 +251,7 @@ std::string ExitReport::own_explanation(const ExplainedEnd& end) const {
   return text;
 }
 
-std::string ExitReport::block(std::size_t index) const {
+std::string ExitReport::block(std::size_t index, const std::string& explained) const {
   const ExplainedEnd& end = failures_[index];
   const std::string name = end.exit.killed ? signal_name(end.exit.status) : "";
   const std::int64_t local_s = shown_s(end) + options_.utc_offset_s;
@@ -258,27 +263,49 @@ std::string ExitReport::block(std::size_t index) const {
   text += "  exitcode  : " + exit_code_text(end) + " (pid: " + std::to_string(end.pid) + ") " +
           (name.empty() ? "" : " (" + name + ")") + "\n";
   text += "  error_file: " + (end.error_file.empty() ? "<N/A>" : end.error_file) + "\n";
-  text += "  traceback : " + indented(explanation(end));
+  text += "  traceback : " + indented(explained);
   return text;
+}
+
+// A thousand ranks that fail in one way would push the cause out of sight. The root cause itself is
+// shown last, and in full.
+std::string ExitReport::other_blocks() const {
+  if (options_.only_first) return "";
+  const auto rank_of = [this](std::size_t at) { return std::to_string(failures_[at].rank.value); };
+  std::map<std::string, std::string> shown{
+      {without_rank_prefixes(explanation(failures_[first_])), rank_of(first_) + ", below"}};
+  std::string blocks;
+  for (std::size_t i = 0; i < failures_.size(); ++i) {
+    if (i == first_) continue;
+    const std::string own = explanation(failures_[i]);
+    const bool is_long = std::count(own.begin(), own.end(), '\n') >= kRepeatedLinesMin;
+    const auto [same, is_new] = shown.emplace(without_rank_prefixes(own), rank_of(i) + ", above");
+    const bool repeats = is_long && !is_new;
+    blocks += block(i, repeats ? "the same as of rank " + same->second : own) + "\n";
+  }
+  return blocks;
+}
+
+// The notes stand below the cause, and stay as they are.
+std::string ExitReport::with_red_cause(std::string block) const {
+  const std::string own = indented(own_explanation(failures_[first_]));
+  const std::size_t at = block.rfind(own);
+  return at == std::string::npos ? block : block.replace(at, own.size(), with_red_last_line(own));
 }
 
 std::string ExitReport::text() const {
   if (failures_.empty()) return "";
   const std::string title = options_.title + " FAILED";
-  std::string others;
-  std::size_t width = widest_line(title);
-  for (std::size_t i = 0; i < failures_.size(); ++i) {
-    if (options_.only_first && i != first_) continue;
-    const std::string one = block(i);
-    width = std::max(width, widest_line(one));
-    if (i != first_) others += one + "\n";
-  }
+  std::string cause = block(first_, explanation(failures_[first_]));
+  std::string others = other_blocks();
+  std::size_t width = std::max({widest_line(title), widest_line(cause), widest_line(others)});
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   width = std::min(width, kMaxWidth);
   const std::string border(width, '=');
   const std::string section(width, '-');
+  if (options_.coloured) cause = with_red_cause(std::move(cause));
   return "\n" + border + "\n" + title + "\n" + section + "\nFailures:\n" + others + section +
-         "\nRoot Cause (first observed failure):\n" + block(first_) + "\n" + border +
+         "\nRoot Cause (first observed failure):\n" + cause + "\n" + border +
          (options_.earlier.empty() ? "" : "\n" + options_.earlier.text());
 }
 

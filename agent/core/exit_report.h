@@ -41,6 +41,7 @@ struct ReportOptions {
   std::int64_t started_ms = 0;  // When the attempt began: none of its errors is older.
   std::int64_t now_ms = 0;
   bool only_first = false;        // --run-path: the text shows the first failure only.
+  bool coloured = false;          // The text is for a terminal: the cause's line is bold and red.
   std::optional<EndCause> cause;  // Set if no worker's failure was the cause of the job's end.
   EarlierAttempts earlier = {};
 };
@@ -85,7 +86,10 @@ class ExitReport {
   /// The timestamp of its error file, if it lies between the attempt's start and the death. Empty
   /// if the wall clock was set in between.
   std::optional<std::int64_t> recorded_s(const ExplainedEnd& end) const;
-  std::string block(std::size_t index) const;
+  /// The lines about one failure, with `explained` after "traceback :".
+  std::string block(std::size_t index, const std::string& explained) const;
+  std::string other_blocks() const;
+  std::string with_red_cause(std::string block) const;
   std::string explanation(const ExplainedEnd& end) const;
   std::string own_explanation(const ExplainedEnd& end) const;
   std::string victim_text(const ExplainedEnd& end) const;

@@ -62,6 +62,34 @@ bool is_frame(std::string_view line) {
 
 }  // namespace
 
+std::string without_rank_prefixes(std::string_view text) {
+  constexpr std::string_view kBegin = "[rank";
+  std::string kept;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::string_view line = text.substr(0, end);
+    if (line.starts_with(kBegin)) {
+      const std::size_t after = line.find_first_not_of("0123456789", kBegin.size());
+      if (after != line.npos && line.substr(after).starts_with("]:")) line.remove_prefix(after + 2);
+    }
+    kept += line;
+    text.remove_prefix(end);
+  }
+  return kept;
+}
+
+std::string with_red_last_line(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \n");
+  if (last == text.npos) return std::string(text);
+  const std::size_t newline = text.rfind('\n', last);
+  const std::size_t begin = text.find_first_not_of(' ', newline == text.npos ? 0 : newline + 1);
+  return std::string(text.substr(0, begin))
+      .append("\033[1;31m")
+      .append(text.substr(begin, last + 1 - begin))
+      .append("\033[0m")
+      .append(text.substr(last + 1));
+}
+
 std::string without_frames(std::string_view text) {
   std::string result;
   while (!text.empty()) {

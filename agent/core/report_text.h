@@ -22,6 +22,13 @@ std::string indented(std::string_view text);
 /// characters are replaced, so that the text cannot control the terminal.
 std::string presentable(std::string_view tail);
 
+/// The text without the "[rank3]: " that torch puts before each line of a traceback: what differs
+/// between two ranks that failed in the same way.
+std::string without_rank_prefixes(std::string_view text);
+
+/// The text with its last line that is not empty in bold red, for a terminal.
+std::string with_red_last_line(std::string_view text);
+
 /// The text without the lines of C++ stacks with which torch's messages end ("frame #3: ..."):
 /// their cause stands above them.
 std::string without_frames(std::string_view text);

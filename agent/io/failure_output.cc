@@ -1,5 +1,6 @@
 #include "agent/io/failure_output.h"
 
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +28,14 @@ void write_or_log(const std::string& path, const std::string& text, std::string_
     spdlog::error("cannot write {} to {}: {}", what, path, error.message());
 }
 
+/// As https://no-color.org asks.
+bool has_colours(int console) {
+  const char* const none = ::getenv("NO_COLOR");
+  const char* const term = ::getenv("TERM");
+  return ::isatty(console) == 1 && (none == nullptr || *none == '\0') && term != nullptr &&
+         std::string_view(term) != "dumb";
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -43,6 +52,7 @@ ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> en
            .started_ms = started_ms,
            .now_ms = wall_ms(),
            .only_first = options.runs_path,
+           .coloured = has_colours(STDERR_FILENO),
            .cause = std::move(cause),
            .earlier = std::move(earlier)},
           std::move(ends)};

@@ -351,6 +351,54 @@ TEST_CASE_METHOD(ExitReportTest,
   CHECK_THAT(report().text(), Contains("wrote nothing to its stderr, /logs/0/stderr.log"));
 }
 
+TEST_CASE_METHOD(ExitReportTest, "exit_report: a killed worker gets no advice about tracebacks",
+                 "[unit][agent]") {
+  killed(0, SIGKILL);
+  CHECK_THAT(report().text(), Contains("--redirects 2 or --tee 2\n=="));
+  CHECK_THAT(report().text(), !Contains("To enable traceback"));
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: what many ranks have written is shown once",
+                 "[unit][agent]") {
+  const auto lines = [](int rank, const std::string& last) {
+    const std::string prefix = "[rank" + std::to_string(rank) + "]: ";
+    return prefix + "Traceback\n" + prefix + "  File x\n" + prefix + "  boom()\n" + prefix + last;
+  };
+  exited(0, 1, 1).stderr_tail = lines(4, "ValueError: boom\n");
+  exited(1, 1, 2).stderr_tail = lines(5, "ValueError: boom\n");
+  exited(2, 1, 3).stderr_tail = lines(6, "KeyError: other\n");
+  exited(3, 1, 4).stderr_tail = lines(7, "KeyError: other\n");
+  exited(4, 1, 5).stderr_tail = "short\n";
+  exited(5, 1, 6).stderr_tail = "short\n";
+  const std::string text = report().text();
+  CHECK_THAT(text,
+             Contains("(pid: 101) \n  error_file: <N/A>\n  traceback : the same as of rank 4, "
+                      "below\n"));
+  CHECK_THAT(text,
+             Contains("(pid: 103) \n  error_file: <N/A>\n  traceback : the same as of rank 6, "
+                      "above\n"));
+  const auto count = [&text](const std::string& what) {
+    int found = 0;
+    for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1))
+      ++found;
+    return found;
+  };
+  CHECK(count("ValueError: boom") == 1);
+  CHECK(count("KeyError: other") == 1);
+  CHECK(count("short") == 2);
+}
+
+TEST_CASE_METHOD(ExitReportTest, "exit_report: on a terminal the cause is red", "[unit][agent]") {
+  ExplainedEnd& one = exited(0, 1);
+  one.stderr_tail = "Traceback\nValueError: boom\n";
+  one.notes = {"a note"};
+  ExitReport plain = report();
+  CHECK_THAT(plain.text(), !Contains("\033"));
+  const ExitReport coloured({.title = "train.py", .started_ms = kStart, .coloured = true}, ends);
+  CHECK_THAT(coloured.text(),
+             Contains("  Traceback\n  \033[1;31mValueError: boom\033[0m\n  a note\n="));
+}
+
 TEST_CASE_METHOD(ExitReportTest, "exit_report: the report names an unreadable error file",
                  "[unit][agent]") {
   ExplainedEnd& one = exited(0, 1);
