@@ -209,7 +209,9 @@ std::optional<std::vector<Parser::ParsedOption>> Parser::read_cluster(std::size_
   next = index + 1;
   for (;;) {
     if (word.option->takes_value()) {
-      if (!word.attached) {
+      if (!word.attached && !word.option->bare.empty()) {
+        word.attached = word.option->bare;
+      } else if (!word.attached) {
         if (!is_value(next)) {
           fail(*word.option, "expected one argument");
           return std::nullopt;

@@ -27,6 +27,11 @@ std::string joined_choices(const Option& option) {
   return text;
 }
 
+/// Whether the word behind the option is its value.
+bool takes_word(const Option& option) {
+  return option.takes_value() && option.bare.empty();
+}
+
 bool takes_folder(const Option& option) {
   return option.metavar == "DIR";
 }
@@ -49,7 +54,6 @@ bool has_underscore(std::string_view name) {
 }
 
 std::string bash_script() {
-  const auto takes_value = [](const Option& option) { return option.takes_value(); };
   const auto is_offered = [](const Option& option) { return is_known(option, false); };
   std::string text = "# bash completion for muster: eval \"$(muster --completion bash)\"\n";
   text +=
@@ -62,7 +66,7 @@ std::string bash_script() {
       "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "        case ${COMP_WORDS[i]} in\n"
       "            ";
-  text += joined(takes_value, "|") +
+  text += joined(takes_word, "|") +
           ")\n"
           "                [[ ${COMP_WORDS[i+1]} == \"=\" ]] && ((i++))\n"
           "                ((i++)) ;;\n"
@@ -88,7 +92,7 @@ std::string bash_script() {
     if (!option.names[1].empty()) text.append("|").append(option.names[1]);
     text.append(") COMPREPLY=($(").append(reply).append(")); return ;;\n");
   }
-  text += "        " + joined(takes_value, "|") +
+  text += "        " + joined(takes_word, "|") +
           ") return ;;\n"
           "    esac\n"
           "    if [[ $cur == -* ]]; then\n"
@@ -228,7 +232,7 @@ std::string fish_script() {
       "        end\n"
       "        switch $word\n"
       "            case ";
-  text += joined([](const Option& option) { return option.takes_value(); }, " ") +
+  text += joined(takes_word, " ") +
           "\n                set is_value 1\n"
           "            case '-*'\n"
           "            case '*'\n"

@@ -5,6 +5,8 @@ namespace muster {
 std::string Flags::name_of(const OptionField& field) const {
   const Given& how = given[option_index(field)];
   const Option& what = option(field);
+  if (how.source == Source::Cluster)
+    return std::string(what.long_name()) + " (--cluster: " + how.spelled + ")";
   if (how.source == Source::Variable) return std::string(what.environment);
   // An abbreviation, or a cluster such as "-mr3", is reported under the option's long name.
   if (how.source == Source::CommandLine &&

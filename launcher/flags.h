@@ -18,7 +18,8 @@ namespace muster {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-enum class Source : std::uint8_t { Default, Variable, CommandLine };
+/// Cluster: --cluster has taken the value from the scheduler.
+enum class Source : std::uint8_t { Default, Cluster, Variable, CommandLine };
 
 struct Flags {
   // torchrun's options.
@@ -57,6 +58,7 @@ struct Flags {
   bool launch_module = false;
   bool use_env = false;
   // muster's own options.
+  std::optional<std::string> cluster;  // auto, or a scheduler.
   bool dry_run = false;
   bool strict = false;
   std::string capture_stderr;  // auto, always, never
@@ -86,7 +88,8 @@ struct Flags {
 
   struct Given {
     Source source = Source::Default;
-    std::string spelled;  // As typed on the command line, such as "--local_rank".
+    // As typed on the command line, such as "--local_rank". From a cluster: the value's source.
+    std::string spelled;
   };
   std::vector<Given> given = std::vector<Given>(all_options().size());  // By option_index().
 

@@ -24,6 +24,13 @@ void append_explained(std::string& out, const Option& option) {
   out += '\n';
 }
 
+std::string choices_text(const Option& option) {
+  std::string text;
+  for (const std::string_view choice : option.choices)
+    text.append(text.empty() ? "" : "|").append(choice);
+  return text;
+}
+
 }  // namespace
 
 std::string_view heading(OptionGroup group) {
@@ -53,11 +60,11 @@ std::string option_head(const Option& option) {
   if (!option.short_name().empty()) head.append(option.short_name()).append(", ");
   head.append(option.long_name());
   if (!option.takes_value()) return head;
-  head += ' ';
+  const bool is_optional = !option.bare.empty();
+  head.append(is_optional ? "[=" : " ");
   if (option.choices.empty()) return head.append(option.metavar);
-  for (const std::string_view choice : option.choices)
-    head.append(choice == option.choices.front() ? "{" : "|").append(choice);
-  return head.append("}");
+  if (is_optional) return head.append(choices_text(option)).append("]");
+  return head.append("{").append(choices_text(option)).append("}");
 }
 
 std::string default_and_variable(const Option& option) {

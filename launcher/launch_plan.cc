@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/python_text.h"
+#include "launcher/cluster_flags.h"
 #include "launcher/inert_flags.h"
 #include "launcher/log_setup.h"
 #include "launcher/python_command.h"
@@ -324,7 +325,10 @@ Outcome Planner::plan_endpoint() {
         name(&Flags::node_rank) + " is " + std::to_string(flags_.node_rank) + ": with " +
         std::to_string(plan_.agent.max_nodes) +
         (plan_.agent.max_nodes == 1 ? " node it is 0" : " nodes it is from 0 to ") +
-        (plan_.agent.max_nodes == 1 ? std::string() : std::to_string(plan_.agent.max_nodes - 1))};
+        (plan_.agent.max_nodes == 1 ? std::string() : std::to_string(plan_.agent.max_nodes - 1)) +
+        (flags_.source(&Flags::nnodes) == Source::Default
+             ? "; PET_NNODES is not set, and no --nnodes is given"
+             : "")};
   return {};
 }
 
@@ -430,6 +434,8 @@ Checked<LaunchPlan> Planner::run() {
   plan_.agent.own_error_file = own_error_file(flags_, environment_);
   for (std::string& line : inert_flags(flags_, environment_, plan_.agent))
     warn(std::move(line));
+  for (std::string& line : cluster_warnings(flags_, environment_, facts_, plan_.agent))
+    warn(std::move(line));
   if (flags_.strict && !plan_.warnings.empty()) {
     std::string text = name(&Flags::strict) + " makes these errors:";
     for (const std::string& warning : plan_.warnings)
@@ -448,7 +454,13 @@ std::string own_error_file(const Flags& flags, const Environment& environment) {
 
 Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,
                                 const NodeFacts& facts) {
-  return Planner(flags, environment, facts).run();
+  if (!flags.cluster) return Planner(flags, environment, facts).run();
+  std::vector<std::string> choices;
+  const auto filled = fill_from_cluster(flags, environment, facts, choices);
+  if (!filled) return filled.error();
+  auto plan = Planner(*filled, environment, facts).run();
+  if (plan) plan->cluster = std::move(choices);
+  return plan;
 }
 
 }  // namespace muster

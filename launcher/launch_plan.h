@@ -35,6 +35,9 @@ struct NodeFacts {
   FirstOfPaths first_executable;
   FirstOfPaths first_existing;  // Also a link that leads nowhere.
   std::string argv0;            // The name that muster was called with.
+  std::function<std::string()> host_name;
+  /// The text of a small file, such as a scheduler's list of hosts; nothing if it cannot be read.
+  std::function<std::optional<std::string>(const std::string& path)> read_file;
   /// `variables`: those that choose the devices, as the workers will have them.
   std::function<Checked<NumaFacts>(const Environment& variables)> numa;
   /// The reason why Python cannot run this file or directory; nothing if it may be able to.
@@ -45,6 +48,7 @@ struct LaunchPlan {
   AgentOptions agent;
   std::vector<std::string> warnings;  // About flags. With --strict they are errors.
   std::vector<std::string> notices;   // Information that is never an error.
+  std::vector<std::string> cluster;   // "--nnodes=2  (SLURM_NNODES)": what --cluster has chosen.
 };
 
 Checked<LaunchPlan> plan_launch(const Flags& flags, const Environment& environment,

@@ -100,6 +100,14 @@ NodeFacts in_time(NodeFacts facts) {
     if (!answer || answer->empty()) return std::nullopt;
     return answer;
   };
+  facts.read_file = [ask = facts.read_file](const std::string& path) -> std::optional<std::string> {
+    const auto answer = ask_storage([&] {  // The first character says whether there is a text.
+      const auto text = ask(path);
+      return text ? "+" + *text : std::string();
+    });
+    if (!answer || answer->empty()) return std::nullopt;
+    return answer->substr(1);
+  };
   return facts;
 }
 
@@ -232,10 +240,13 @@ int run(int argc, char** argv) {
     spdlog::warn("{}", line);
   for (const std::string& line : plan->notices)
     spdlog::warn("{}", line);
-  if (flags.dry_run) return print(dry_run_text(plan->agent, inherited_environment()));
+  if (flags.dry_run)
+    return print(dry_run_text(plan->agent, inherited_environment(), plan->cluster));
   if (const auto reason = reason_not_to_run()) return refuse(flags, environment, *reason);
   if (const auto reason = preflight_failure(flags); !reason.empty())
     return refuse(flags, environment, reason);
+  for (const std::string& line : plan->cluster)
+    spdlog::info("--cluster: {}", line);
   for (const std::string& line : launch_text(flags, plan->agent))
     spdlog::info("{}", line);
   return run_job(plan->agent, inherited_environment());

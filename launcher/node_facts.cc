@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include <climits>
+
 #include "base/python_text.h"
 #include "base/system/cgroup_limits.h"
 #include "base/system/system_random.h"
+#include "launcher/clusters/hostlist.h"
 #include "launcher/devices.h"
 #include "launcher/numa_topology.h"
 #include "launcher/script_check.h"
@@ -37,6 +41,21 @@ FirstOfPaths first_that(bool (*passes)(const std::string&)) {
     const auto found = std::find_if(paths.begin(), paths.end(), passes);
     return found == paths.end() ? std::string() : *found;
   };
+}
+
+std::string own_host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::optional<std::string> read_small_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxHostListBytes + 1, '\0');  // One more: a longer file is noticed.
+  if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && file.bad())
+    return std::nullopt;
+  if (!file.is_open()) return std::nullopt;
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
 }
 
 Checked<NumaFacts> read_numa_facts(const Environment& variables) {
@@ -87,6 +106,8 @@ NodeFacts node_facts(const Environment& environment, const std::string& argv0) {
       .first_executable = first_that(is_executable_file),
       .first_existing = first_that(exists),
       .argv0 = argv0,
+      .host_name = own_host_name,
+      .read_file = read_small_file,
       .numa = read_numa_facts,
       .script_problem = script_problem,
   };

@@ -22,6 +22,8 @@ constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kSignalTo[] = {"leader", "group"};
 constexpr std::string_view kShells[] = {"bash", "zsh", "fish", "tcsh"};
 constexpr std::string_view kTorchrunShells[] = {"bash", "zsh", "tcsh"};
+constexpr std::string_view kClusters[] = {"auto", "slurm", "kubernetes", "pbs",
+                                          "lsf",  "mpi",   "sagemaker"};
 constexpr auto kNone = std::nullopt;
 
 // Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.15.0.
@@ -140,6 +142,12 @@ constexpr auto kTable = std::to_array<Option>({
      "The same as --completion, under torchrun's name."},
     {LaunchModule, Group::Program, &Flags::use_env, {"--use-env", "--use_env"}, "", "", kNone, {},
      "Do not pass --local-rank=N to the script; it reads LOCAL_RANK."},
+    {Muster, Group::Workers, &Flags::cluster, {"--cluster"}, "MUSTER_CLUSTER", "SYSTEM", kNone,
+     kClusters,
+     "Take from the scheduler what is not given: nodes, node rank, endpoint, run id, workers (one on "
+     "each GPU of the allocation, or one), and the backend c10d. Without a value, or with auto: the "
+     "scheduler whose variables are set. --dry-run shows each value and where it comes from.",
+     {}, "auto"},
     {Muster, Group::Muster, &Flags::dry_run, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN", "",
      kNone, {},
      "Print the workers' commands and environment, start nothing, and end."},

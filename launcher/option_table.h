@@ -68,6 +68,9 @@ struct Option {
   std::span<const std::string_view> choices;  // The allowed values; empty: any.
   std::string_view help;
   PlannedValue planned = {};
+  /// The value of the option where it is given without one. Such an option takes a value only with
+  /// "=". Empty: the option needs its value.
+  std::string_view bare = {};
 
   bool ends_muster() const { return std::holds_alternative<Prints>(field); }
   bool takes_value() const {

@@ -19,6 +19,9 @@
 namespace muster {
 namespace {
 
+/// For what the nodes agree on when they have met.
+constexpr const char* kFromRendezvous = "<from the rendezvous>";
+
 std::string in_quotes(std::string_view word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
@@ -80,7 +83,8 @@ AttemptLogPlan plan_files(const AgentOptions& options) {
 
 // The variables that the worker gets and muster does not have, or has with another value.
 std::map<std::string, std::string> additions(const std::vector<std::string>& inherited,
-                                             const std::vector<std::string>& environment) {
+                                             const std::vector<std::string>& environment,
+                                             bool meets_others) {
   const std::set<std::string> ours(inherited.begin(), inherited.end());
   std::map<std::string, std::string> added;
   for (const std::string& variable : environment) {
@@ -90,6 +94,10 @@ std::map<std::string, std::string> additions(const std::vector<std::string>& inh
   }
   added["MASTER_PORT"] = "<chosen at the start>";
   added["MUSTER_JOB"] = "<chosen at the start>";
+  if (meets_others)
+    for (const char* name : {"GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_RANK",
+                             "ROLE_WORLD_SIZE", "WORLD_SIZE"})
+      added[name] = kFromRendezvous;
   return added;
 }
 
@@ -134,7 +142,7 @@ void append_rank(std::string& out, const AgentOptions& options, const WorkerLogP
   const int rank = plan.local_rank.value;
   const bool is_shown = log.shows(rank);
   const StreamSet tee = log.specs ? StreamSet{} : log.tee.at(rank);
-  out.append("\nrank ").append(std::to_string(rank));
+  out.append("\nrank ").append(options.max_nodes > 1 ? kFromRendezvous : std::to_string(rank));
   out.append(" (local rank ").append(std::to_string(rank)).append(")\n");
   append_row(out, "command", command_text(options, worker_command(options, plan.local_rank)));
   append_row(out, "stdout", stream_text(plan.out, tee.out, is_shown));
@@ -189,7 +197,8 @@ std::string number_text(double value) {
 
 }  // namespace
 
-std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited) {
+std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited,
+                         const std::vector<std::string>& cluster) {
   const std::string nodes =
       options.min_nodes == options.max_nodes
           ? std::to_string(options.min_nodes)
@@ -199,6 +208,8 @@ std::string dry_run_text(const AgentOptions& options, const std::vector<std::str
       text, "workers",
       std::to_string(options.local_world_size) + " on this node, role " + in_quotes(options.role));
   append_row(text, "nodes", nodes);
+  for (const std::string& choice : cluster)
+    append_row(text, choice == cluster.front() ? "cluster" : "", choice);
   append_row(text, "rendezvous", rendezvous_text(options));
   for (const auto& [key, value] : options.rendezvous.conf)
     append_row(text, "", std::string(key).append("=").append(value));
@@ -225,7 +236,7 @@ std::string dry_run_text(const AgentOptions& options, const std::vector<std::str
   for (const WorkerLogPlan& plan : plan_files(options).workers) {
     const auto environment = worker_env(inherited_by_workers(inherited, options), options, round,
                                         {plan.local_rank, plan.error_file, "unknown"});
-    append_rank(text, options, plan, additions(inherited, environment));
+    append_rank(text, options, plan, additions(inherited, environment, options.max_nodes > 1));
   }
   return text;
 }

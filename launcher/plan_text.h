@@ -12,8 +12,10 @@
 namespace muster {
 
 /// The text of --dry-run. A value that only a real start can determine is described in angle
-/// brackets. `inherited`: "NAME=value" for each variable that workers inherit.
-std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited);
+/// brackets. `inherited`: "NAME=value" for each variable that workers inherit. `cluster`: what
+/// --cluster has chosen, each with its source.
+std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited,
+                         const std::vector<std::string>& cluster = {});
 
 /// The lines for LOGLEVEL=INFO in torchrun's format: "Starting elastic_operator with launch
 /// configs:", and one line for each of torchrun's fields.

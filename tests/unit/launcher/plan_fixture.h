@@ -34,6 +34,8 @@ struct PlanFixture {
   int xpus = 0;
   std::set<std::string> programs = {"/usr/bin/python3"};
   std::set<std::string> files;
+  std::string host_name = "node1";
+  std::map<std::string, std::string> texts;  // The files that can be read.
 
   PlanFixture() { environment["PATH"] = "/usr/local/bin:/usr/bin"; }
 
@@ -58,6 +60,12 @@ struct PlanFixture {
         .first_executable = first_of(programs),
         .first_existing = first_of(files),
         .argv0 = argv0,
+        .host_name = [this] { return host_name; },
+        .read_file = [this](const std::string& path) -> std::optional<std::string> {
+          const auto found = texts.find(path);
+          if (found == texts.end()) return std::nullopt;
+          return found->second;
+        },
     };
     return plan_launch(flags(words), environment, facts);
   }
