@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/nearest_name.h"
 #include "base/printable_text.h"
 
 namespace muster {
@@ -15,9 +16,6 @@ namespace {
 using ConfigValue = nlohmann::json;
 
 constexpr std::size_t kShownBytes = 64;
-/// A longer name is not compared with the names of options.
-constexpr std::size_t kMaxComparedBytes = 64;
-
 std::string_view allowed(ConfigKind kind) {
   switch (kind) {
     case ConfigKind::Flag:
@@ -30,21 +28,6 @@ std::string_view allowed(ConfigKind kind) {
       break;
   }
   return "a text or a list of texts";
-}
-
-std::size_t changes_between(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j)
-    row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 // Reads the events of the parser instead of a parsed object. So it keeps no value that is not
@@ -120,7 +103,10 @@ bool ConfigReader::key(string_t& name) {
     return true;
   }
   std::string error = "key \"" + shown + "\" is not known";
-  const std::string_view nearest = nearest_name(name, keys_);
+  std::vector<std::string_view> names;
+  for (const ConfigKey& each : keys_)
+    names.push_back(each.name);
+  const std::string_view nearest = nearest_name(name, names);
   error += nearest.empty()
                ? "; keys are the long names of the options, without the hyphens in front"
                : "; did you mean \"" + std::string(nearest) + "\"?";
@@ -193,23 +179,6 @@ bool ConfigReader::parse_error(std::size_t position, const std::string&,
 }
 
 }  // namespace
-
-std::string_view nearest_name(std::string_view word, std::span<const ConfigKey> keys) {
-  if (word.size() > kMaxComparedBytes) return {};
-  std::string plain(word);
-  std::replace(plain.begin(), plain.end(), '_', '-');
-  plain.erase(0, std::min(plain.find_first_not_of('-'), plain.size()));
-  // A third of the letters may differ, and at least two: "max-connection", "prot".
-  std::size_t least = std::min(plain.size(), std::max<std::size_t>(3, plain.size() / 3 + 1));
-  std::string_view nearest;
-  for (const ConfigKey& key : keys) {
-    const std::size_t changes = changes_between(plain, key.name);
-    if (changes >= least) continue;
-    least = changes;
-    nearest = key.name;
-  }
-  return nearest;
-}
 
 ConfigFile decode_config(std::string_view text, std::span<const ConfigKey> keys) {
   if (text.size() > kMaxConfigBytes) {

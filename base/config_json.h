@@ -47,7 +47,4 @@ struct ConfigFile {
 
 ConfigFile decode_config(std::string_view text, std::span<const ConfigKey> keys);
 
-/// The name that is most similar to `word`; empty if no name is similar enough.
-std::string_view nearest_name(std::string_view word, std::span<const ConfigKey> keys);
-
 }  // namespace muster

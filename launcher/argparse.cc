@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/nearest_name.h"
 #include "base/python_text.h"
 
 namespace muster {
@@ -171,6 +172,7 @@ class Parser {
   void apply(const ParsedOption& parsed);
   void check_choice(const ParsedOption& given, std::string_view from = {});
   void set_script(std::size_t position);
+  std::string advice_on(std::string_view unknown) const;
   void fill_default(const Option& option);
   void set(const Option& option, std::string_view text, std::string_view from = {});
   Flags::Given& given(const Option& option) { return flags_.given[option_index(option.field)]; }
@@ -345,6 +347,17 @@ std::size_t Parser::find_script() {
   return i;
 }
 
+/// What to do about an option that nobody knows: a typing error, or an option of the script.
+std::string Parser::advice_on(std::string_view unknown) const {
+  const std::string_view word = unknown.substr(0, unknown.find('='));
+  std::vector<std::string_view> names;
+  for (const Option& known : all_options())
+    if (is_known(known, request_.launch_module)) names.push_back(known.long_name());
+  const std::string_view nearest = nearest_name(word, names);
+  if (!nearest.empty()) return "did you mean " + std::string(nearest) + "?";
+  return "options of the script go behind it: training_script " + std::string(word);
+}
+
 /// argparse removes one "--" directly before or directly after the script. Every other "--" is an
 /// argument of the script.
 void Parser::set_script(std::size_t position) {
@@ -378,12 +391,13 @@ ParseOutcome Parser::run() {
       fill_default(option);
   if (!ended() && !has_script_)
     error_ =
-        UsageError{"the following arguments are required: training_script, training_script_args"};
+        UsageError{"the following arguments are required: training_script, training_script_args",
+                   "give the script behind the options; --help lists them"};
   if (!ended() && !extras_.empty()) {
     std::string message = "unrecognized arguments:";
     for (const std::string_view extra : extras_)
       message.append(" ").append(extra);
-    error_ = UsageError{std::move(message)};
+    error_ = UsageError{std::move(message), advice_on(extras_.front())};
   }
   if (error_) return *std::move(error_);
   if (exit_) return *std::move(exit_);

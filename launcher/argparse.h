@@ -22,9 +22,10 @@ struct EarlyExit {
   std::string value;
 };
 
-/// The caller prints the usage and this message, and exits with 2.
+/// The caller prints the usage, this message and the advice, and exits with 2.
 struct UsageError {
-  std::string message;
+  std::string message;      // As argparse words it.
+  std::string advice = {};  // Empty: none.
 };
 
 using ParseOutcome = std::variant<Flags, EarlyExit, UsageError>;

@@ -54,7 +54,9 @@ bool has_underscore(std::string_view name) {
 }
 
 std::string bash_script() {
-  const auto is_offered = [](const Option& option) { return is_known(option, false); };
+  const auto is_offered = [](const Option& option) {
+    return is_known(option, false) && !option.is_hidden;
+  };
   std::string text = "# bash completion for muster: eval \"$(muster --completion bash)\"\n";
   text +=
       "_muster() {\n"
@@ -156,6 +158,7 @@ std::string zsh_script() {
   std::string all;
   std::string spelled;
   for (const Option& option : all_options()) {
+    if (option.is_hidden) continue;
     const bool is_launch = option.origin == OptionOrigin::LaunchModule;
     (is_launch ? launch : all) += zsh_specs(option, false);
     (is_launch ? launch_spelled : spelled) += zsh_specs(option, true);
@@ -250,6 +253,7 @@ std::string fish_script() {
   text.append(kPrograms).append("\n");
   std::string launch;
   for (const Option& option : all_options()) {
+    if (option.is_hidden) continue;
     const bool is_launch = option.origin == OptionOrigin::LaunchModule;
     for (const bool with_underscore : {false, true})
       (is_launch ? launch : text) +=
@@ -282,7 +286,7 @@ std::string tcsh_script() {
   std::string text;
   for (const std::string_view program : {"muster", "torchrun", "muster-launch"}) {
     const auto is_offered = [&](const Option& option) {
-      return is_known(option, program == "muster-launch");
+      return is_known(option, program == "muster-launch") && !option.is_hidden;
     };
     text.append("complete ").append(program);
     for (const Option& option : all_options())

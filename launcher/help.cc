@@ -48,7 +48,7 @@ void append_wrapped(std::string& out, std::string_view text, std::size_t indent,
 void append_help_line(std::string& out, std::string_view line, std::size_t columns) {
   const std::size_t tab = line.find('\t');
   if (tab == std::string_view::npos) {
-    if (line.empty() || line.ends_with(':'))
+    if (line.empty() || line.ends_with(':') || line.starts_with("  "))
       out.append(line).append("\n");
     else
       append_wrapped(out, line, 0, columns);
@@ -73,9 +73,11 @@ std::string usage_line(const ProgramName& program) {
   return "usage: " + program.shown + " [options] training_script [arguments of the script ...]\n";
 }
 
-std::string usage_error_text(const ProgramName& program, std::string_view message) {
+std::string usage_error_text(const ProgramName& program, const UsageError& error) {
   std::string text = usage_line(program);
-  return text.append(program.shown).append(": error: ").append(message).append("\n");
+  text.append(program.shown).append(": error: ").append(error.message).append("\n");
+  if (!error.advice.empty()) text.append(program.shown).append(": ").append(error.advice) += '\n';
+  return text;
 }
 
 std::string version_text() {

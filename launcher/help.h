@@ -14,8 +14,9 @@ namespace muster {
 
 /// "usage: torchrun [options] training_script ...", one line.
 std::string usage_line(const ProgramName& program);
-/// The text for stderr before muster exits with 2: the usage, and "torchrun: error: ...".
-std::string usage_error_text(const ProgramName& program, std::string_view message);
+/// The text for stderr before muster exits with 2: the usage, "torchrun: error: ...", and what to
+/// do.
+std::string usage_error_text(const ProgramName& program, const UsageError& error);
 /// The text of --help for a terminal of this width.
 std::string help_text(const ProgramName& program, int columns);
 /// The text of --version: "muster 0.1.0", and what it was built from

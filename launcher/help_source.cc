@@ -6,16 +6,22 @@ namespace muster {
 namespace {
 
 constexpr std::string_view kIntroduction =
+    "  muster --standalone --nproc-per-node=8 train.py --epochs 10\n"
+    "  muster --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=job7 \\\n"
+    "         --rdzv-endpoint=node0:29400 train.py     # the same on each node\n"
+    "\n"
     "Starts the workers of a distributed PyTorch job on this node, watches them and starts them "
-    "again when they fail. Takes torchrun's options and PET_ variables.";
+    "again when they fail. Takes torchrun's options. [NAME, default VALUE] behind an option: the "
+    "variable that stands for it, and its default. More: man muster.\n";
 
 constexpr std::string_view kClosing =
-    "In brackets: the variable that stands for the option, and its default. The command line "
-    "overrides the variable, and the variable overrides the default; an empty variable counts as "
-    "not set. Names of several words may also be written with underscores, and torchrun's may be "
-    "cut short where that is unambiguous. Everything behind training_script is the script's own. "
-    "Exit status: 0 when all workers succeed, 1 when one fails for good or a value is wrong, "
-    "2 when the command line cannot be read; --exit-code=propagate passes on a worker's status.";
+    "The command line overrides the variable, and the variable overrides the default; an empty "
+    "variable counts as not set. Names of several words may also be written with underscores, and "
+    "torchrun's may be cut short where that is unambiguous. Everything behind training_script is "
+    "the script's own. Exit status: 0 when all workers succeed, 1 when one fails for good or a "
+    "value "
+    "is wrong, 2 when the command line cannot be read; --exit-code=propagate passes on a worker's "
+    "status.";
 
 void append_explained(std::string& out, const Option& option) {
   out.append("  ").append(option_head(option)).append("\t").append(option.help);
@@ -51,6 +57,8 @@ std::string_view heading(OptionGroup group) {
       return "Devices and CPUs";
     case OptionGroup::Muster:
       return "About muster";
+    case OptionGroup::Inert:
+      return "Accepted for torchrun's sake";
   }
   return {};
 }
@@ -76,12 +84,12 @@ std::string default_and_variable(const Option& option) {
 
 std::string make_help(bool launch_module) {
   std::string text(kIntroduction);
-  text += '\n';
   for (int i = 0; i < kOptionGroupCount; ++i) {
     const auto group = static_cast<OptionGroup>(i);
     text.append("\n").append(heading(group)).append(":\n");
     for (const Option& option : all_options())
-      if (option.group == group && is_known(option, launch_module)) append_explained(text, option);
+      if (option.group == group && !option.is_hidden && is_known(option, launch_module))
+        append_explained(text, option);
   }
   return text.append("\n").append(kClosing).append("\n");
 }

@@ -19,6 +19,7 @@ class Finder {
     find_rendezvous();
     find_logs();
     find_misread();
+    find_behind_script();
     find_variables(environment);
     find_watchdogs(environment);
     return std::move(lines_);
@@ -36,6 +37,7 @@ class Finder {
   bool is_changed(const OptionField& field) const;
   void find_logs();
   void find_misread();
+  void find_behind_script();
   void find_variables(const Environment& environment);
   void find_watchdogs(const Environment& environment);
   void find_ranks(const OptionField& field, const StreamMap& streams);
@@ -178,6 +180,33 @@ void Finder::find_misread() {
       add_if_on_command_line(field, " has no effect with --run-path, which runs a Python file");
   if (!flags_.run_path)
     add_if_on_command_line(&Flags::start_method, " has no effect without --run-path");
+}
+
+/// Options that only a launcher has. Scripts have options of their own with muster's other names,
+/// such as --log-dir.
+bool is_launchers_alone(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "--nnodes",    "--nproc-per-node", "--standalone",         "--max-restarts",
+      "--no-python", "--redirects",      "--local-ranks-filter", "--cluster"};
+  return name.starts_with("--rdzv-") ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+void Finder::find_behind_script() {
+  for (const std::string& word : flags_.script_arguments) {
+    if (word == "--") return;
+    if (!word.starts_with("--")) continue;
+    std::string name = word.substr(0, word.find('='));
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (!is_launchers_alone(name)) continue;
+    for (const Option& known : all_options())
+      // A script that starts a launcher may be given such options of its own.
+      if (known.long_name() == name && !flags_.on_command_line(known.field))
+        lines_.push_back(name +
+                         " stands behind the script and goes to it: options of muster stand "
+                         "before " +
+                         python_repr(flags_.script));
+  }
 }
 
 void Finder::find_variables(const Environment& environment) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/nearest_name.h"
 #include "base/python_text.h"
 #include "launcher/cluster_flags.h"
 #include "launcher/inert_flags.h"
@@ -24,6 +25,8 @@ namespace {
 constexpr std::int64_t kDefaultMasterPort = 29500;  // torch/distributed/run.py
 constexpr int kDefaultC10dPort = 29400;             // c10d_rendezvous_backend.py
 constexpr int kDefaultEtcdPort = 2379;              // etcd_rendezvous.py
+
+constexpr std::string_view kBackends[] = {"c10d", "etcd", "etcd-v2", "static"};
 
 using Outcome = Checked<void>;
 
@@ -180,7 +183,7 @@ Outcome Planner::plan_rendezvous() {
   const bool is_etcd = backend == "etcd" || backend == "etcd-v2";
   if (backend != "c10d" && backend != "static" && !is_etcd)
     return FlagError{name(&Flags::rdzv_backend) + " is " + python_repr(backend) +
-                     ": give c10d, etcd or static"};
+                     did_you_mean(backend, kBackends) + ": give c10d, etcd or static"};
   const auto conf = parse_rendezvous_conf(flags_.rdzv_conf, backend, name(&Flags::rdzv_conf));
   if (!conf) return conf.error();
   rendezvous.conf = conf->values;

@@ -223,11 +223,10 @@ int run(int argc, char** argv) {
   const auto* early = std::get_if<EarlyExit>(&outcome);
   if (early != nullptr && early->what == Prints::PythonEntry) return print_python_entry();
   if (early != nullptr) return print(early_exit_text(*early, program, terminal_width(environment)));
-  const auto usage_error = [&program](const std::string& message) {
-    std::fputs(usage_error_text(program, message).c_str(), stderr);
+  if (const auto* error = std::get_if<UsageError>(&outcome)) {
+    std::fputs(usage_error_text(program, *error).c_str(), stderr);
     return kUsageExit;
-  };
-  if (const auto* error = std::get_if<UsageError>(&outcome)) return usage_error(error->message);
+  }
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);

@@ -105,7 +105,7 @@ std::string make_man_page() {
     const auto group = static_cast<OptionGroup>(i);
     text.append(".SS ").append(shown(heading(group))).append("\n");
     for (const Option& option : all_options())
-      if (option.group == group) append_option(text, option);
+      if (option.group == group && !option.is_hidden) append_option(text, option);
   }
   text += kTail;
   return text;

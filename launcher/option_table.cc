@@ -41,29 +41,30 @@ constexpr auto kTable = std::to_array<Option>({
      "GPUs."},
     {Torchrun, Group::Rendezvous, &Flags::rdzv_backend, {"--rdzv-backend", "--rdzv_backend"},
      "PET_RDZV_BACKEND", "NAME", "static", {},
-     "How the nodes meet: c10d, static, etcd-v2 or etcd. Static on a single node without "
-     "endpoint and master port means --standalone."},
+     "How the nodes meet: c10d for several nodes; etcd or etcd-v2 through an etcd; static with fixed "
+     "ranks. One node without endpoint and master port meets nobody, as with --standalone."},
     {Torchrun, Group::Rendezvous, &Flags::rdzv_endpoint, {"--rdzv-endpoint", "--rdzv_endpoint"},
      "PET_RDZV_ENDPOINT", "HOST[:PORT]", "", {},
-     "Where they meet. The port is 29400 with c10d when not given, 2379 with etcd; an IPv6 address "
-     "may stand in brackets. Several musterds, of which one leads, or several members of an etcd: "
-     "with commas between them."},
+     "Where they meet: the address of the first node, of a musterd, or of an etcd. Without a port it "
+     "is 29400 with c10d, 2379 with etcd. An IPv6 address may stand in brackets. Several musterds "
+     "or members of an etcd are separated by commas."},
     {Torchrun, Group::Rendezvous, &Flags::rdzv_id, {"--rdzv-id", "--rdzv_id"}, "PET_RDZV_ID", "ID",
      "none", {},
      "Name of the job, the same on all of its nodes."},
     {Torchrun, Group::Rendezvous, &Flags::rdzv_conf, {"--rdzv-conf", "--rdzv_conf"},
      "PET_RDZV_CONF", "KEY=VALUE,...", "", {},
-     "Settings of the rendezvous, such as join_timeout=600,last_call_timeout=30."},
-    {Torchrun, Group::Rendezvous, &Flags::standalone, {"--standalone"}, "PET_STANDALONE", "", kNone,
+     "Settings of the rendezvous, such as join_timeout=600,last_call_timeout=30. A name that does not "
+     "exist prints all names."},
+    {Torchrun, Group::Workers, &Flags::standalone, {"--standalone"}, "PET_STANDALONE", "", kNone,
      {},
      "Job of this node alone: muster chooses the port, the backend and the run id."},
     {Torchrun, Group::Failures, &Flags::max_restarts, {"--max-restarts", "--max_restarts"},
      "PET_MAX_RESTARTS", "N", "0", {},
      "How often the workers are started again after one of them fails."},
-    {Torchrun, Group::Failures, &Flags::monitor_interval, {"--monitor-interval",
+    {Torchrun, Group::Inert, &Flags::monitor_interval, {"--monitor-interval",
      "--monitor_interval"}, "PET_MONITOR_INTERVAL", "SECONDS", "0.1", {},
      "Checked, but without effect: muster does not poll, it waits for events."},
-    {Torchrun, Group::Program, &Flags::start_method, {"--start-method", "--start_method"},
+    {Torchrun, Group::Inert, &Flags::start_method, {"--start-method", "--start_method"},
      "PET_START_METHOD", "METHOD", "spawn", kStartMethods,
      "Accepted with --run-path, which always starts a fresh Python; no effect otherwise."},
     {Torchrun, Group::Logs, &Flags::event_log_handler, {"--event-log-handler",
@@ -137,7 +138,7 @@ constexpr auto kTable = std::to_array<Option>({
     {Torchrun, Group::Devices, &Flags::virtual_local_rank, {"--virtual-local-rank",
      "--virtual_local_rank"}, "PET_VIRTUAL_LOCAL_RANK", "", kNone, {},
      "Each worker sees only its own GPU, as device 0, and LOCAL_RANK=0."},
-    {Torchrun, Group::Muster, Prints::TorchrunCompletion, {"--print-completion",
+    {Torchrun, Group::Inert, Prints::TorchrunCompletion, {"--print-completion",
      "--print_completion"}, "", "SHELL", kNone, kTorchrunShells,
      "The same as --completion, under torchrun's name."},
     {LaunchModule, Group::Program, &Flags::use_env, {"--use-env", "--use_env"}, "", "", kNone, {},
@@ -197,7 +198,8 @@ constexpr auto kTable = std::to_array<Option>({
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies.",
      {.value = "adopt", .reason = "a new agent that takes over live workers does not exist yet; kill "
-                                  "is the only value"}},
+                                  "is the only value"},
+     {}, true},
     {Muster, Group::Rendezvous, &Flags::spare, {"--spare"}, "MUSTER_SPARE", "", kNone, {},
      "This node waits, and takes part only when another is missing. If torchrun hosts the "
      "rendezvous, this holds for muster nodes only."},
@@ -233,8 +235,8 @@ constexpr auto kTable = std::to_array<Option>({
      "networks. Default: any; with a token or --rdzv-tls-cert members,loopback."},
     {Muster, Group::Rendezvous, &Flags::http, {"--http"}, "MUSTER_HTTP", "[ADDRESS:]PORT", kNone,
      {},
-     "Where this muster hosts the rendezvous of its run: show on HTTP what goes on, as `musterd "
-     "--http` does, for browsers, musterctl and Prometheus. A port alone means 127.0.0.1, 0 a free "
+     "If this node hosts the rendezvous: serve the run's page, JSON and metrics over HTTP, for browsers, "
+     "musterctl and Prometheus. A port alone means 127.0.0.1, 0 a free "
      "one. Another address needs --rdzv-token-file."},
     {Muster, Group::Failures, &Flags::preflight, {"--preflight"}, "MUSTER_PREFLIGHT", "", kNone, {},
      "Check this machine with `musterctl doctor --quick` first, and take no part in the job if a "

@@ -47,8 +47,9 @@ enum class OptionGroup : std::uint8_t {
   Failures,
   Devices,
   Muster,
+  Inert,  // What is accepted for torchrun's sake only.
 };
-inline constexpr int kOptionGroupCount = static_cast<int>(OptionGroup::Muster) + 1;
+inline constexpr int kOptionGroupCount = static_cast<int>(OptionGroup::Inert) + 1;
 
 /// A value that muster does not have yet. It is refused like every value that is not a choice, with
 /// a sentence of its own.
@@ -71,6 +72,7 @@ struct Option {
   /// The value of the option where it is given without one. Such an option takes a value only with
   /// "=". Empty: the option needs its value.
   std::string_view bare = {};
+  bool is_hidden = false;  // Accepted, but neither in the help nor in completions.
 
   bool ends_muster() const { return std::holds_alternative<Prints>(field); }
   bool takes_value() const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/nearest_name.h"
 #include "base/python_text.h"
 #include "base/whole_number.h"
 
@@ -150,11 +151,17 @@ std::optional<std::string_view> complaint(ValueKind kind, std::string_view value
   return std::nullopt;
 }
 
+std::vector<std::string_view> names_of_keys(std::string_view backend) {
+  std::vector<std::string_view> names;
+  for (const ConfKey& key : kConfKeys)
+    if ((key.backends & backend_bit(backend)) != 0) names.push_back(key.name);
+  return names;
+}
+
 std::string known_keys(std::string_view backend) {
   std::string text;
-  for (const ConfKey& key : kConfKeys)
-    if ((key.backends & backend_bit(backend)) != 0)
-      text.append(text.empty() ? "" : ", ").append(key.name);
+  for (const std::string_view name : names_of_keys(backend))
+    text.append(text.empty() ? "" : ", ").append(name);
   return text;
 }
 
@@ -266,8 +273,9 @@ Checked<RendezvousConf> parse_rendezvous_conf(std::string_view text, std::string
                        std::string(name) + "=VALUE"};
     const ConfKey* key = find_key(name);
     if (key == nullptr)
-      return FlagError{flag + ": there is no setting " + python_repr(name) + "; " +
-                       std::string(backend) + " has " + known_keys(backend)};
+      return FlagError{flag + ": there is no setting " + python_repr(name) +
+                       did_you_mean(name, names_of_keys(backend)) + "; " + std::string(backend) +
+                       " has " + known_keys(backend)};
     if (const auto wrong = complaint(key->kind, value))
       return FlagError{flag + ": " + std::string(name) + " is " + python_repr(value) + ", but " +
                        std::string(*wrong)};

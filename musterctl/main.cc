@@ -23,6 +23,7 @@
 #include <boost/system/error_code.hpp>
 
 #include "base/build_info.h"
+#include "base/nearest_name.h"
 #include "base/printable_text.h"
 #include "base/system/first_process.h"
 #include "base/system/standard_output.h"
@@ -434,6 +435,34 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
   });
 }
 
+constexpr std::size_t kShownWordBytes = 64;
+
+/// What is wrong with the first word that is no command, option or argument. `otherwise`: the
+/// parser's own sentence.
+std::string unknown_word(const CLI::App& app, const std::string& otherwise) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  if (words.empty()) return otherwise;
+  const std::string word = words.front().substr(0, words.front().find('='));
+  const std::vector<CLI::App*> commands = app.get_subcommands();  // Those that were given.
+  const bool is_option = word.starts_with('-');
+  if (!is_option && !commands.empty())
+    return printable_text(word, kShownWordBytes) + " is one argument too many for " +
+           commands.front()->get_name();
+  std::vector<std::string> names;
+  if (is_option) {
+    for (const CLI::App* each : {&app, commands.empty() ? &app : commands.front()})
+      for (const CLI::Option* option : each->get_options())
+        for (const std::string& name : option->get_lnames())
+          names.push_back("--" + name);
+  } else {
+    for (const Subcommand& each : kSubcommands)
+      names.emplace_back(each.name);
+  }
+  return std::string("there is no ") + (is_option ? "option " : "command ") +
+         printable_text(word, kShownWordBytes) +
+         did_you_mean(word, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Shows what goes on in the runs of a musterd, and in the jobs of this machine.",
                "musterctl"};
@@ -468,6 +497,8 @@ int run(int argc, char** argv) {
     const int code = app.exit(wanted, text, text);
     print(text.str());
     return code;
+  } catch (const CLI::ExtrasError& error) {
+    return complain(kExitUsage, unknown_word(app, error.what()) + "\nTry `musterctl --help`.");
   } catch (const CLI::ParseError& error) {
     return complain(kExitUsage, std::string(error.what()) + "\nTry `musterctl --help`.");
   }
@@ -475,7 +506,10 @@ int run(int argc, char** argv) {
     print(completion_script(arguments.completion));
     return EXIT_SUCCESS;
   }
-  if (!chosen) return complain(kExitUsage, "no command is given\nTry `musterctl --help`.");
+  if (!chosen) {
+    std::fputs(app.help().c_str(), stderr);
+    return complain(kExitUsage, "no command is given");
+  }
   // ps and doctor-peer connect to no musterd: an invalid file must not stop them.
   const bool asks = !app.got_subcommand("ps") && !app.got_subcommand("doctor-peer");
   if (asks && !apply_config(arguments)) return kExitUsage;

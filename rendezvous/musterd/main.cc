@@ -21,6 +21,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/build_info.h"
+#include "base/nearest_name.h"
 #include "base/net/guarded_loop.h"
 #include "base/printable_text.h"
 #include "base/system/console_log_sink.h"
@@ -322,6 +323,20 @@ int print(const std::string& text) {
   end_by_signals_as_first_process();
 }
 
+/// What is wrong with the first word that is no option. `otherwise`: the parser's own sentence.
+std::string unknown_word(const CLI::App& app, const std::string& otherwise) {
+  constexpr std::size_t kShownBytes = 64;
+  const std::vector<std::string> words = app.remaining();
+  if (words.empty() || !words.front().starts_with('-')) return otherwise;
+  const std::string word = words.front().substr(0, words.front().find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames())
+      names.push_back("--" + name);
+  return "there is no option " + printable_text(word, kShownBytes) +
+         did_you_mean(word, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
@@ -336,6 +351,10 @@ int run(int argc, char** argv) {
     std::ostringstream text;
     const int code = app.exit(wanted, text, text);
     return code == EXIT_SUCCESS ? print(text.str()) : code;
+  } catch (const CLI::ExtrasError& error) {
+    std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n",
+                 unknown_word(app, error.what()).c_str());
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "musterd: %s\nTry `musterd --help`.\n", error.what());
     return kExitUsage;

@@ -230,6 +230,41 @@ TEST_CASE_METHOD(PlanFixture,
         "argument --print-completion/--print_completion: expected one argument");
 }
 
+TEST_CASE_METHOD(PlanFixture, "argparse: an unknown option comes with advice", "[unit][launcher]") {
+  const auto advice = [this](const Words& words) {
+    return std::get<UsageError>(parse(words)).advice;
+  };
+  CHECK(advice({"--nporc-per-node=2", "x"}) == "did you mean --nproc-per-node?");
+  CHECK(advice({"--nporc_per_node", "2", "x"}) == "did you mean --nproc-per-node?");
+  CHECK(advice({"--stri", "x"}) == "did you mean --strict?");
+  CHECK(advice({"--epochs", "10", "train.py"}) ==
+        "options of the script go behind it: training_script --epochs");
+  CHECK(advice({"--epochs=10", "train.py"}) ==
+        "options of the script go behind it: training_script --epochs");
+  CHECK(advice({}) == "give the script behind the options; --help lists them");
+  CHECK(advice({"--max-restarts=x", "x"}).empty());
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: a launcher's options behind the script are named",
+                 "[unit][launcher]") {
+  const auto behind = [this](const Words& arguments) {
+    Words words{"train.py"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return warnings(words);
+  };
+  CHECK(behind({"--nproc-per-node=4"}) ==
+        Words{"--nproc-per-node stands behind the script and goes to it: options of muster stand "
+              "before 'train.py'"});
+  CHECK(behind({"--nproc_per_node", "4", "--rdzv-id=x"}).size() == 2);
+  CHECK_THAT(error({"--strict", "train.py", "--standalone"}),
+             Contains("--standalone stands behind"));
+  // Names that scripts have, too; and what stands behind "--".
+  CHECK(behind({"--log-dir=x", "--role", "--dry-run", "--local-rank=0", "--epochs", "nnodes"})
+            .empty());
+  CHECK(behind({"a", "--", "--nnodes=2"}).empty());
+  CHECK(warnings({"--nproc-per-node=2", "train.py", "--nproc-per-node=4"}).empty());
+}
+
 TEST_CASE_METHOD(PlanFixture, "argparse: --use-env belongs to muster-launch", "[unit][launcher]") {
   CHECK(usage_error({"--use-env", "x"}) == "unrecognized arguments: --use-env");
   argv0 = "/opt/bin/muster-launch";

@@ -72,7 +72,8 @@ TEST_CASE("rdzv-conf: keys and values are checked", "[unit][launcher]") {
       {"is_host=perhaps", "true or false"},
       {"store_type=tree", "tcp or file"},
       {"backend=c10d", "there is no setting 'backend'"},
-      {"jion_timeout=1", "join_timeout"},  // The error lists the known settings.
+      {"jion_timeout=1",
+       "'jion_timeout' (did you mean join_timeout?); c10d has "},  // All are listed.
   };
   for (const auto& [text, says] : bad) {
     INFO(text);

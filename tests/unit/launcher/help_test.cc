@@ -47,7 +47,7 @@ TEST_CASE("help: every option, within the terminal's width", "[unit][launcher]")
     const std::string text = help_text({.shown = "torchrun", .launch_module = false}, columns);
     CHECK(text.starts_with("usage: torchrun [options] training_script"));
     for (const Option& option : all_options()) {
-      if (!is_known(option, false)) continue;
+      if (!is_known(option, false) || option.is_hidden) continue;
       CHECK_THAT(text, Contains(std::string(option.long_name())));
       if (!option.environment.empty()) CHECK_THAT(text, Contains(std::string(option.environment)));
     }
@@ -57,13 +57,23 @@ TEST_CASE("help: every option, within the terminal's width", "[unit][launcher]")
   }
   CHECK_THAT(help_text({.shown = "muster-launch", .launch_module = true}, 80),
              Contains("--use-env"));
-  CHECK_THAT(help_text({.shown = "muster", .launch_module = false}, 80), !Contains("--use-env"));
+  const std::string help = help_text({.shown = "muster", .launch_module = false}, 80);
+  CHECK_THAT(help, !Contains("--use-env"));
+  CHECK_THAT(help, !Contains("--on-agent-death"));
+  // What people type first; what is there for torchrun's sake last.
+  CHECK_THAT(help, StartsWith("usage: muster [options] training_script [arguments of the script "
+                              "...]\n\n  muster --standalone --nproc-per-node=8 train.py"));
+  CHECK(help.find("\n  --standalone") < help.find("\nWhat is run:\n"));
+  CHECK(help.find("\n  --monitor-interval") > help.find("\nAccepted for torchrun's sake:\n"));
+  CHECK(help.find("\nAccepted for") > help.find("\n  --version"));
 }
 
 TEST_CASE("help: usage errors have argparse's form", "[unit][launcher]") {
-  CHECK(usage_error_text({.shown = "torchrun", .launch_module = false}, "what") ==
+  CHECK(usage_error_text({.shown = "torchrun", .launch_module = false}, {"what"}) ==
         "usage: torchrun [options] training_script [arguments of the script ...]\n"
         "torchrun: error: what\n");
+  CHECK_THAT(usage_error_text({.shown = "muster", .launch_module = false}, {"what", "do this"}),
+             EndsWith("\nmuster: error: what\nmuster: do this\n"));
 }
 
 TEST_CASE("help: --version prints the version first, then the sources of the build",
@@ -83,6 +93,10 @@ TEST_CASE("completion: each shell is offered every option", "[unit][launcher]") 
     const std::string script(completion_script(shell));
     for (const Option& option : all_options()) {
       INFO(shell << " " << option.long_name());
+      if (option.is_hidden) {
+        CHECK_THAT(script, !Contains(" -l " + std::string(option.long_name().substr(2)) + " "));
+        continue;
+      }
       CHECK_THAT(script, Contains(std::string(option.long_name().substr(2))));
     }
   }
@@ -136,6 +150,7 @@ TEST_CASE("man page: it has every option, as the table says", "[unit][launcher]"
     return result;
   };
   for (const Option& option : all_options()) {
+    if (option.is_hidden) continue;
     INFO(option.long_name());
     const std::string head =
         ".B " + (option.short_name().empty() ? std::string() : escaped(option.short_name()) + ", ");
@@ -147,6 +162,19 @@ TEST_CASE("man page: it has every option, as the table says", "[unit][launcher]"
 /// The --dry-run text of a plan that can be started.
 std::string shown_plan(const AgentOptions& options) {
   return dry_run_text(options, {"HOME=/home/me"});
+}
+
+TEST_CASE("dry run: of several nodes, what they agree on is not guessed", "[unit][launcher]") {
+  AgentOptions options;
+  options.command = {"x"};
+  options.max_nodes = 2;
+  const std::string text = dry_run_text(options, {}, {"--nnodes=2  (SLURM_NNODES)", "b"});
+  for (const char* line :
+       {"  cluster       --nnodes=2  (SLURM_NNODES)\n                b\n",
+        "rank <from the rendezvous> (local rank 0)\n", "WORLD_SIZE='<from the rendezvous>'\n",
+        " RANK='<from the rendezvous>'\n", "MASTER_ADDR='<from the rendezvous>'\n",
+        "LOCAL_RANK=0\n"})
+    CHECK_THAT(text, Contains(line));
 }
 
 TEST_CASE("dry run: the plan and each rank", "[unit][launcher]") {

@@ -108,7 +108,8 @@ TEST_CASE_METHOD(PlanFixture, "plan: several nodes", "[unit][launcher]") {
   CHECK(c10d.rendezvous.backend == RendezvousBackend::C10d);
   CHECK(c10d.rendezvous.endpoint == "h:7");
   CHECK(c10d.run_id == "none");
-  CHECK_THAT(error({"--rdzv-backend=zoo", "x"}), Contains("--rdzv-backend is 'zoo'"));
+  CHECK_THAT(error({"--rdzv-backend=zoo", "x"}), Contains("--rdzv-backend is 'zoo': give c10d"));
+  CHECK_THAT(error({"--rdzv-backend=c01d", "x"}), Contains("'c01d' (did you mean c10d?): give"));
   CHECK(c10d.rendezvous.further.empty());
   CHECK_THAT(error({"--nnodes=2", "--rdzv-endpoint=h", "x"}), Contains("needs a port"));
   CHECK_THAT(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "x"}).at(0), Contains("c10d"));
