@@ -51,18 +51,19 @@ dist.destroy_process_group()
 SRUN = """#!/usr/bin/env python3
 import argparse, json, os, subprocess, sys, time
 parser = argparse.ArgumentParser(allow_abbrev=False)
-parser.add_argument("--ntasks", type=int, required=True)
 parser.add_argument("--ntasks-per-node", type=int, required=True)
 parser.add_argument("--kill-on-bad-exit", type=int, choices=[0, 1], required=True)
 parser.add_argument("command", nargs=argparse.REMAINDER)
 options = parser.parse_args()
 hosts = json.loads(os.environ["FAKE_HOSTS"])
-assert options.ntasks == len(hosts) == int(os.environ["SLURM_NNODES"]), options
+assert len(hosts) == int(os.environ["SLURM_NNODES"]), options
 assert options.ntasks_per_node == 1 and os.environ["SRUN_CPUS_PER_TASK"] == "4", options
 tasks = []
 for i, enter in enumerate(hosts):
     environment = {**os.environ, "SLURM_NODEID": str(i), "SLURM_PROCID": str(i), "SLURM_LOCALID": "0",
-                   "SLURM_NTASKS": str(len(hosts))}
+                   "SLURM_NTASKS": str(len(hosts)), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": str(len(hosts)),
+                   "SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST"],
+                   "SLURM_STEP_TASKS_PER_NODE": f"1(x{len(hosts)})"}
     tasks.append(subprocess.Popen([*enter, *options.command], env=environment))
 while any(task.poll() is None for task in tasks):
     if options.kill_on_bad_exit and any(task.returncode for task in tasks):
@@ -71,11 +72,6 @@ while any(task.poll() is None for task in tasks):
     time.sleep(0.01)
 sys.exit(max(abs(task.returncode) for task in tasks))
 """
-
-SCONTROL = """#!/bin/sh
-[ "$1 $2 $3" = "show hostnames node[1-2]" ] && printf 'node1\\nnode2\\n'
-"""
-
 
 def load(name):
     return list(yaml.safe_load_all((CONFIGS / name).read_text()))
@@ -148,14 +144,12 @@ class Recipes(MusterTest):
     def sbatch(self, script, *arguments, **variables):
         """Runs the script on the first node with the variables that Slurm sets."""
         (self.programs / "srun").write_text(SRUN)
-        (self.programs / "scontrol").write_text(SCONTROL)
-        for name in ("srun", "scontrol"):
-            (self.programs / name).chmod(0o755)
+        (self.programs / "srun").chmod(0o755)
         enters = [self.lan.on(f"node{i}") for i in (1, 2)]
         return self.run_on(enters[0], ["bash", str(CONFIGS / "slurm" / script), *arguments],
                            SLURM_JOB_ID="1234567", SLURM_JOB_NODELIST="node[1-2]",
                            SLURM_NNODES=str(NODES), SLURM_CPUS_PER_TASK="4",
-                           NPROC_PER_NODE=str(WORKERS_PER_NODE), FAKE_HOSTS=json.dumps(enters),
+                           PET_NPROC_PER_NODE=str(WORKERS_PER_NODE), FAKE_HOSTS=json.dumps(enters),
                            **variables)
 
     def test_slurm(self):
@@ -163,14 +157,14 @@ class Recipes(MusterTest):
         self.end_well(self.sbatch("train.sbatch", str(self.worker), "--epochs", "10", "a b"))
         told = self.check_world(["node1", "node2"])
         self.assertEqual(told["arguments"], ["--epochs", "10", "a b"])
-        self.assertEqual(told["TORCHELASTIC_RUN_ID"], "slurm-1234567")
+        self.assertEqual(told["TORCHELASTIC_RUN_ID"], "slurm-1234567.0")
         self.assertEqual(told["TORCHELASTIC_MAX_RESTARTS"], "3")
 
     def test_slurm_with_a_rendezvous_elsewhere(self):
         self.hosts("node1", "node2", "login")
         musterd = self.run_on(self.lan.on("login"), ["musterd", "--port=29400"])
         wait_for(lambda: "listening" in self.outputs(), "musterd")
-        self.end_well(self.sbatch("train.sbatch", str(self.worker), RDZV_ENDPOINT="login:29400"))
+        self.end_well(self.sbatch("train.sbatch", str(self.worker), PET_RDZV_ENDPOINT="login:29400"))
         self.check_world(["node1", "node2"])
         self.assertIsNone(musterd.poll())
 
@@ -179,7 +173,7 @@ class Recipes(MusterTest):
         self.end_well(self.sbatch("train_static.sbatch", str(self.worker), "a b"))
         told = self.check_world(["node1", "node2"])
         self.assertEqual(told["MASTER_ADDR"], "node1")
-        self.assertEqual(told["MASTER_PORT"], str(20000 + 1234567 % 10000))
+        self.assertEqual(told["MASTER_PORT"], str(20000 + 1234567 % 9000))
         self.assertEqual(told["arguments"], ["a b"])
 
     def test_slurm_with_torch(self):
@@ -197,7 +191,7 @@ class Recipes(MusterTest):
     def test_a_failed_job_is_slurms_failure(self):
         self.hosts("node1", "node2")
         self.script("digits/train.py", "import sys; sys.exit(3)\n")
-        process = self.sbatch("train.sbatch", str(self.worker), MAX_RESTARTS="0")
+        process = self.sbatch("train.sbatch", str(self.worker), PET_MAX_RESTARTS="0")
         self.assertEqual(process.wait(PATIENCE_S), 1, self.outputs())
         self.assertIn("exitcode  : 3", self.outputs())
 
