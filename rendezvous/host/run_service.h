@@ -26,7 +26,7 @@
 #include "rendezvous/host/run_effect.h"
 #include "rendezvous/messages/native_codec.h"
 #include "rendezvous/rounds/limits.h"
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 #include "rendezvous/state/run_state.h"
 #include "rendezvous/store/shared_bytes.h"
 #include "rendezvous/torchrun/exit_barrier.h"

@@ -66,6 +66,7 @@ class MemberTable {
   const Member* of_instance(const std::string& instance) const;
   /// For an id of a member that was not erased.
   Member* known(Id id) { return writable(std::as_const(*this).known(id)); }
+  bool contains(Id id) const { return members_.contains(id); }
   bool has_name(const NodeName& name) const { return by_name_.contains(name); }
   /// The largest local id of the members with this address and pid; `name` must be one of them.
   std::int64_t largest_local_id(const NodeName& name) const;

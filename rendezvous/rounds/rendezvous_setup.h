@@ -1,4 +1,4 @@
-// What a rendezvous is given when it begins, and its answer to a torchrun node's compare-and-set.
+// What a rendezvous is given when it begins.
 #pragma once
 
 #include <chrono>
@@ -49,17 +49,5 @@ struct RendezvousSetup {
 /// Added to the lease, where a host waits for nodes that come back: for nodes whose last try to
 /// connect has just failed.
 inline constexpr Duration kReturnSlack = std::chrono::seconds(1);
-
-enum class ProposalVerdict {
-  Accepted,  // The state is now the proposed one.
-  Merged,    // The operation was applied to a newer state than the writer saw: reply with that.
-  Lost,      // Nothing was changed: reply with the current state when it is the client's turn.
-  Refused,   // The proposal is not valid, or uses a muster node's name: it must not be retried.
-};
-struct ProposalResult {
-  ProposalVerdict verdict = ProposalVerdict::Lost;
-  std::string refusal;  // The reason, if the verdict is Refused.
-  RendezvousActions actions;
-};
 
 }  // namespace muster

@@ -2,7 +2,7 @@
 // rewrite.
 //
 // The data model is that of torch 2.13 (elastic/rendezvous/dynamic_rendezvous.py). Its encoding is
-// in rendezvous/torchrun/state_codec.h, its rules are in rendezvous/rounds/rendezvous.h.
+// in rendezvous/torchrun/state_codec.h, its rules are in rendezvous/host/rendezvous.h.
 #pragma once
 
 #include <algorithm>

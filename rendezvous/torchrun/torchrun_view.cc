@@ -21,14 +21,17 @@ std::int64_t microseconds_of(Duration duration) {
 
 }  // namespace
 
-void TorchrunView::remove(NodeId node) {
-  clocks_.erase(node);
-  waiting_.erase(node);
-}
-
-void TorchrunView::clear() {
-  clocks_.clear();
-  waiting_.clear();
+void TorchrunView::follow(const RunCore& run) {
+  if (members_revision_ != run.members.revision()) {
+    members_revision_ = run.members.revision();
+    const auto is_gone = [&](NodeId node) { return !run.members.contains(node); };
+    std::erase_if(clocks_, [&](const auto& entry) { return is_gone(entry.first); });
+    std::erase_if(waiting_, is_gone);
+  }
+  if (last_call_revision_ == run.last_call.revision) return;
+  last_call_revision_ = run.last_call.revision;
+  deadline_ = run.last_call.proposed;
+  deadline_is_ours_ = false;
 }
 
 std::optional<std::int64_t> TorchrunView::handle_heartbeat(NodeId node, WallTime at, Instant now,
@@ -112,11 +115,6 @@ void TorchrunView::renew_stamp(Instant now, WallTime wall) {
   stamp_ = {wall.microseconds + ahead_us_};
 }
 
-void TorchrunView::set_deadline(std::optional<WallTime> deadline) {
-  deadline_ = deadline;
-  deadline_is_ours_ = false;
-}
-
 void TorchrunView::rebuild(const Run& run, WallTime wall) {
   RendezvousState state{.round = run.round, .complete = run.complete, .closed = run.closed};
   if (run.last_call_left && !deadline_ && !run.complete) {
@@ -140,6 +138,7 @@ void TorchrunView::rebuild(const Run& run, WallTime wall) {
   }
   state.foreign = foreign_;
   shown_ = std::move(state);
+  shown_revision_ = run.revision;
   ++revision_;
 }
 

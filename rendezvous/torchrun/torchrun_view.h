@@ -3,8 +3,8 @@
 //
 // torchrun nodes know a run only as one state, which each of them rewrites by compare-and-set. This
 // class keeps the data that concerns only them: their wall clocks, the heartbeats and the deadline
-// by these clocks, and the state that was shown last. The rules of rounds are not here: Rendezvous
-// passes in the situation of the run, and applies the steps. Pure, like Rendezvous.
+// by these clocks, and the state that was shown last. The rules of rounds are not here:
+// TorchrunDoor passes in the situation of the run, and applies the steps. Pure.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "rendezvous/rounds/liveness.h"
+#include "rendezvous/rounds/run_core.h"
 #include "rendezvous/torchrun/rdzv_operation.h"
 #include "rendezvous/torchrun/rendezvous_state.h"
 
@@ -29,16 +29,17 @@ struct StateProposal {
 
 class TorchrunView {
  public:
-  using NodeId = Liveness::Id;
+  using NodeId = MemberTable::Id;
 
   explicit TorchrunView(Duration keep_alive_interval) : keep_alive_interval_(keep_alive_interval) {}
 
   // Clocks. `wall` is the wall clock of this host.
 
-  /// A torchrun node has become a member. remove() may be called for any member.
+  /// A torchrun node has become a member.
   void add(NodeId torchrun_node) { clocks_[torchrun_node] = {}; }
-  void remove(NodeId node);
-  void clear();
+  /// Forgets the nodes that are no members any more, and a deadline that the run does not have any
+  /// more. Must be called after each change of the run, before the other functions.
+  void follow(const RunCore& run);
   /// The node wrote a heartbeat by its own clock. If that clock is far off, returns once for the
   /// node by how many microseconds it is ahead of `wall`, for the log.
   std::optional<std::int64_t> handle_heartbeat(NodeId node, WallTime at, Instant now,
@@ -61,6 +62,7 @@ class TorchrunView {
   };
   /// The situation of the run. The lists are in the order in which they are shown.
   struct Run {
+    std::uint64_t revision = 0;  // RunCore::whole_revision().
     std::int64_t round = 0;
     bool complete = false;
     bool closed = false;
@@ -72,15 +74,13 @@ class TorchrunView {
   /// keep-alive interval. Returns whether rebuild() is needed to show them.
   bool renew_if_due(Instant now, WallTime wall, bool has_natives);
   void rebuild(const Run& run, WallTime wall);
+  /// Whether shown() is up to date, but for the heartbeats.
+  bool shows(const RunCore& run) const { return shown_revision_ == run.whole_revision(); }
   const RendezvousState& shown() const { return shown_; }
   /// Changes with every rebuild(). Encodings of shown() can be cached until then.
   std::uint64_t revision() const { return revision_; }
-  /// The last call began anew, or is over.
+  /// The state has no deadline until rebuild() gets one.
   void reset_deadline() { deadline_.reset(); }
-  /// Sets the end of the last call as a torchrun node proposed it: in a run without muster nodes,
-  /// torchrun nodes decide it.
-  void set_deadline(std::optional<WallTime> deadline);
-  bool shows_deadline() const { return deadline_.has_value(); }
   /// Attributes that muster does not know.
   const std::vector<ForeignAttribute>& foreign() const { return foreign_; }
   void set_foreign(const std::vector<ForeignAttribute>& foreign) { foreign_ = foreign; }
@@ -148,6 +148,9 @@ class TorchrunView {
   std::vector<ForeignAttribute> foreign_;
   RendezvousState shown_;
   std::uint64_t revision_ = 0;
+  std::optional<std::uint64_t> shown_revision_;    // The run's, of shown_.
+  std::optional<std::uint64_t> members_revision_;  // As of the last follow().
+  std::uint64_t last_call_revision_ = 0;           // The same.
 };
 
 }  // namespace muster

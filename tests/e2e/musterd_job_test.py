@@ -14,7 +14,7 @@ from native_peer import Interpreter
 from nodes import TORCH_PYTHON
 from support import PATIENCE_S, main, wait_for
 
-CLOSED_GRACE_S = 0.5  # closed_grace of rendezvous/rounds/rendezvous.h.
+CLOSED_GRACE_S = 0.5  # closed_grace of rendezvous/host/rendezvous.h.
 
 
 class JobTest(MusterdTest):

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 #include "tests/support/torch_model.h"
 
 namespace muster::testing {

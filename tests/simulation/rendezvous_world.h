@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 #include "rendezvous/torchrun/rendezvous_turns.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/support/prng.h"

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 #include "rendezvous/torchrun/c10d_participant.h"
 #include "rendezvous/torchrun/rdzv_operation.h"
 #include "rendezvous/torchrun/state_codec.h"

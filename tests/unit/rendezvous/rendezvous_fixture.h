@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 
 namespace muster::testing {
 

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/rounds/rendezvous.h"
+#include "rendezvous/host/rendezvous.h"
 #include "tests/support/torch_model.h"
 
 namespace muster {

@@ -26,7 +26,17 @@ struct TorchrunViewTest {
     return *view.shown().last_heartbeats.find(node);
   }
 
+  void set_deadline(std::optional<WallTime> deadline) {
+    core.last_call.propose(deadline);
+    view.follow(core);
+  }
+  TorchrunViewTest() {
+    core.members.add(first, false);  // Node 0.
+    core.members.add(second, true);  // Node 1.
+  }
+
   NodeName first{"a", 1, 0}, second{"b", 2, 0};
+  RunCore core{RendezvousSetup{}};
   TorchrunView view{5s};
   Instant now{100s};
 };
@@ -71,7 +81,7 @@ TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: all times are shown by the fa
   CHECK(view.shown().deadline == wall(5 + 30 + 20));
   CHECK(shown_heartbeat(first) == wall(20));  // Renewed when the fast clock was seen.
   // The fast clock's node goes: the slow node looks as if it had just written a heartbeat.
-  view.remove(2);
+  view.follow(core);  // Node 2 is no member.
   view.handle_heartbeat(0, wall(7), now + 6s, wall(6));
   CHECK_FALSE(view.is_slow(0));
   view.rebuild(run, wall(6));
@@ -97,12 +107,17 @@ TEST_CASE_METHOD(
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a deadline of torchrun nodes is not changed",
                  "[unit][torchrun_view]") {
   view.add(0);
-  view.set_deadline(wall(40));
+  set_deadline(wall(40));
   view.handle_heartbeat(0, wall(30), now, wall(0));
   view.rebuild(run_of_two(), wall(0));
   CHECK(view.shown().deadline == wall(40));
-  view.reset_deadline();
-  CHECK_FALSE(view.shows_deadline());
+  view.follow(core);
+  view.rebuild(run_of_two(), wall(0));
+  CHECK(view.shown().deadline == wall(40));
+  core.last_call.clear();
+  view.follow(core);
+  view.rebuild(run_of_two(), wall(0));
+  CHECK_FALSE(view.shown().deadline);
 }
 
 TEST_CASE_METHOD(TorchrunViewTest, "torchrun view: a proposal is read as an operation",
@@ -176,7 +191,7 @@ TEST_CASE_METHOD(TorchrunViewTest,
   CHECK(view.is_round_as_seen(seen, situation, one));
   CHECK_FALSE(view.is_round_as_seen(seen, situation, other));
   CHECK_FALSE(view.is_round_as_seen(seen, situation, {}));
-  view.set_deadline(wall(3));
+  set_deadline(wall(3));
   CHECK_FALSE(view.is_round_as_seen(seen, situation, one));
 }
 
