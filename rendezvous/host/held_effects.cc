@@ -11,11 +11,11 @@ std::optional<ConnectionId> recipient_of(const RunEffect& effect) {
 void HeldEffects::take_released(std::vector<RunEffect>& to) {
   for (; has_released(); held_.pop_front(), ++taken_) {
     const auto client = recipient_of(held_.front().effect);
-    const auto gone = client ? gone_.find(client->value) : gone_.end();
-    if (gone == gone_.end() || taken_ >= gone->second)
+    const auto dropped = client ? dropped_.find(client->value) : dropped_.end();
+    if (dropped == dropped_.end() || taken_ >= dropped->second)
       to.push_back(std::move(held_.front().effect));
   }
-  if (held_.empty()) gone_.clear();
+  if (held_.empty()) dropped_.clear();
 }
 
 }  // namespace muster

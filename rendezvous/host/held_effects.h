@@ -16,8 +16,8 @@ class HeldEffects {
   /// `effect` waits until the changes of turn `turn` are durable. `turn` never decreases.
   void add(RunEffect effect, std::uint64_t turn) { held_.push_back({std::move(effect), turn}); }
   /// Drops the effects that wait for `client`. Its number may be used again immediately.
-  void gone(ConnectionId client) {
-    if (!held_.empty()) gone_[client.value] = taken_ + held_.size();
+  void drop_client(ConnectionId client) {
+    if (!held_.empty()) dropped_[client.value] = taken_ + held_.size();
   }
   /// All changes up to `turn` are durable.
   void release(std::uint64_t turn) { released_ = turn; }
@@ -36,7 +36,7 @@ class HeldEffects {
   std::uint64_t released_ = 0;
   std::uint64_t taken_ = 0;  // The number of effects taken so far: the position of held_.front().
   // By client: its effects before this number are dropped.
-  std::map<std::uint32_t, std::uint64_t> gone_;
+  std::map<std::uint32_t, std::uint64_t> dropped_;
 };
 
 }  // namespace muster

@@ -22,7 +22,7 @@ std::string word(std::string_view text) {
 }  // namespace
 
 void RunService::log(LogLine::Level level, std::string line) {
-  effects_.emplace_back(LogLine{level, std::move(line)});
+  gate_.send(LogLine{level, std::move(line)});
 }
 
 /// A line about a run. A node can cause such lines without end, so further ones are for debugging

@@ -9,8 +9,8 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
   Run* run = find(std::string(kStateKeyPrefix).append(id));
   if (run == nullptr) return std::nullopt;
   // The operation cannot be recorded now, so the next host would not know of it.
-  if (options_.shared_state && !state_problem_.empty())
-    return "changes cannot be recorded now (" + state_problem_ + "): ask again later";
+  if (options_.shared_state && !gate_.works())
+    return "changes cannot be recorded now (" + gate_.problem() + "): ask again later";
   std::string objection = run->rendezvous->objection_to(asked);
   if (!objection.empty()) return objection;
   const bool done = guard(*run, time.now, [&] {
@@ -22,10 +22,10 @@ std::optional<std::string> RunService::operate(std::string_view id, const Operat
   if (!done) return "this has broken the run: see the log of musterd";
   if (!number) return std::string();
   std::string text = run->rendezvous->operator_answer();
-  if (!text.empty() && !state_problem_.empty())
-    text += "\nwarning: this change cannot be recorded now (" + state_problem_ +
+  if (!text.empty() && !gate_.works())
+    text += "\nwarning: this change cannot be recorded now (" + gate_.problem() +
             "): a musterd that is started again before it is recorded does not know it";
-  effects_.emplace_back(OperatorAnswered{*number, std::move(text)});
+  gate_.send(OperatorAnswered{*number, std::move(text)});
   return std::string();
 }
 

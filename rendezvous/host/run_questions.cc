@@ -25,7 +25,7 @@ void RunService::receive(ConnectionId from, const Client& client, NodeAnswered a
   questions_.erase(asked);
   if (const NodeName* name = client.run->rendezvous->name_of(from))
     answered.node = to_string(*name);
-  effects_.emplace_back(QuestionAnswered{std::move(answered)});
+  gate_.send(QuestionAnswered{std::move(answered)});
 }
 
 void RunService::end_questions(ConnectionId client) {
@@ -34,7 +34,7 @@ void RunService::end_questions(ConnectionId client) {
       ++question;
       continue;
     }
-    effects_.emplace_back(QuestionAnswered{
+    gate_.send(QuestionAnswered{
         {.number = question->first, .error = "the node's connection was lost before it answered"}});
     question = questions_.erase(question);
   }
@@ -70,7 +70,7 @@ std::optional<std::string> RunService::ask(std::string_view id, int rank, NodeAs
       question.to = *to;
       question.local_rank = rank - *node.first_rank;
       questions_.emplace(question.number, *to);
-      effects_.emplace_back(SendNative{*to, question});
+      gate_.send(SendNative{*to, question});
       return std::string();
     }
   }

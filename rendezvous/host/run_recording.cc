@@ -1,8 +1,4 @@
-// RunService: records the runs, and holds back effects until the changes are durable.
-//
-// An effect leaves when the changes before it are durable. If the storage fails, training goes on:
-// effects leave at once, and no new run begins until the changes are durable that existed when the
-// storage failed last.
+// RunService: records the runs, and lets joins wait while no run can begin (durability_gate.h).
 
 #include <algorithm>
 
@@ -12,74 +8,34 @@
 
 namespace muster {
 
-/// Whether there are changes for which effects must wait.
-bool RunService::is_recording() const {
-  if (!state_problem_.empty() && !options_.shared_state) return false;
-  return !changes_.empty() || durable_ < turn_;
-}
-
-std::vector<RunEffect> RunService::take_effects() {
-  std::vector<RunEffect> effects;
-  if (is_recording() || !held_.empty()) {
-    // Changes that have not been taken yet get the number of the next turn.
-    const std::uint64_t turn = is_recording() ? turn_ + (changes_.empty() ? 0 : 1) : 0;
-    for (RunEffect& effect : effects_)
-      held_.add(std::move(effect), turn);
-    held_.take_released(effects);
-  } else {
-    effects.swap(effects_);
-  }
-  effects_.clear();
-  return effects;
-}
-
 void RunService::record_changes(Run& run, Instant now) {
   if (!options_.recorded) return;
   auto change = run.rendezvous->take_changes(now);
   if (!change) return;
   change->record.first_failure = run.first_failure;
-  changes_.add(std::string(run.id()), *std::move(change));
-}
-
-std::optional<StateChanges> RunService::take_changes(Time time) {
-  if (changes_.empty()) return std::nullopt;
-  changes_.number = ++turn_;
-  if (!unrecorded_since_) unrecorded_since_ = time.now;
-  return std::exchange(changes_, {});
+  gate_.record(std::string(run.id()), *std::move(change));
 }
 
 void RunService::recorded(const StateReport& report, Time time) {
-  if (report.durable > durable_) unrecorded_since_ = time.now;
-  durable_ = std::max(durable_, report.durable);
-  if (!report.problem.empty()) return state_fails(report.problem);
-  if (durable_ >= turn_) unrecorded_since_.reset();
-  // Later changes are on their way, as always: a busy host always has some.
-  if (durable_ >= problem_turn_ && !std::exchange(state_problem_, {}).empty()) {
-    log(LogLine::Level::Warning,
-        "state_is_recorded_again advice=\"nothing: the storage takes changes again\"");
-    for (const auto& [key, run] : runs_)
-      finish_change(*run, time.now);  // Deserted runs may be forgotten again.
-    join_held_nodes(time);
-  }
-  held_.release(state_problem_.empty() || options_.shared_state ? durable_ : turn_);
+  const auto news = gate_.handle_report(report, time.now);
+  if (news == DurabilityGate::News::Failing) log_state_problem();
+  if (news != DurabilityGate::News::Works) return;
+  log(LogLine::Level::Warning,
+      "state_is_recorded_again advice=\"nothing: the storage takes changes again\"");
+  for (const auto& [key, run] : runs_)
+    finish_change(*run, time.now);  // Deserted runs may be forgotten again.
+  join_held_nodes(time);
 }
 
-/// The storage fails. Effects do not wait for a broken disk: a host that is started again with an
-/// older record learns the round from its nodes. Effects do wait for a shared state.
-void RunService::state_fails(const std::string& why) {
-  const bool news = state_problem_ != why;
-  state_problem_ = why;
-  problem_turn_ = turn_;
-  const bool waits = options_.shared_state;
-  held_.release(waits ? durable_ : turn_ + 1);
-  const char* advice = waits ? "workers go on; no round begins or ends, and new runs are refused, "
-                               "until etcd takes writes again: this ends by itself"
-                             : "runs go on; new run ids are refused, and jobs that use the id of "
-                               "an ended run wait; free space in the state directory, or repair "
-                               "its disk: this ends by itself";
-  if (news)
-    log(LogLine::Level::Error,
-        "state_not_recorded reason=\"" + printable_text(why) + "\" advice=\"" + advice + "\"");
+void RunService::log_state_problem() {
+  const char* advice = options_.shared_state
+                           ? "workers go on; no round begins or ends, and new runs are refused, "
+                             "until etcd takes writes again: this ends by itself"
+                           : "runs go on; new run ids are refused, and jobs that use the id of "
+                             "an ended run wait; free space in the state directory, or repair "
+                             "its disk: this ends by itself";
+  log(LogLine::Level::Error, "state_not_recorded reason=\"" + printable_text(gate_.problem()) +
+                                 "\" advice=\"" + advice + "\"");
 }
 
 // --- joins that wait for the storage -------------------------------------------------------------
@@ -91,7 +47,7 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
   // The node may not have read yet that the run is over. Its join must not begin another run.
   if (client.ended) {
     const NativeMessage refusal = JoinRefused{from, JoinRefused::Why::Closed, "the run is over"};
-    effects_.emplace_back(SendNative{from, refusal});
+    gate_.send(SendNative{from, refusal});
     return false;
   }
   const bool is_new = event.last_round < 0 && !run.rendezvous->missed_the_end(event);
@@ -107,7 +63,7 @@ bool RunService::may_join(ConnectionId from, Client& client, const NodeJoined& e
 /// Whether a node that asks for the next run of this id must wait: no run begins while the state
 /// cannot be recorded.
 bool RunService::must_hold(const Run& run) const {
-  return !state_problem_.empty() && !has_one_life() && !draining_ && run.rendezvous->is_reusable();
+  return !gate_.works() && !has_one_life() && !draining_ && run.rendezvous->is_reusable();
 }
 
 void RunService::hold_join(ConnectionId from, const NodeJoined& join, Instant now) {
@@ -130,10 +86,10 @@ void RunService::refuse_overdue_joins(Instant now) {
     }
     const std::string text =
         "no run could begin within " + seconds_text(held.join.run.join_timeout) +
-        " (--rdzv-conf join_timeout): the state of runs cannot be recorded: " + state_problem_;
+        " (--rdzv-conf join_timeout): the state of runs cannot be recorded: " + gate_.problem();
     const NativeMessage refusal =
         JoinRefused{ConnectionId{number}, JoinRefused::Why::TimedOut, text};
-    effects_.emplace_back(SendNative{ConnectionId{number}, refusal});
+    gate_.send(SendNative{ConnectionId{number}, refusal});
     return true;
   });
 }
@@ -144,8 +100,8 @@ void RunService::refuse_overdue_joins(Instant now) {
 /// messages do.
 CompareSetOutcome RunService::when_recorded(ConnectionId from, CompareSetOutcome outcome) {
   auto* now = std::get_if<StateNow>(&outcome);
-  if (now == nullptr || !is_recording()) return outcome;
-  effects_.emplace_back(AnswerHeld{from, std::move(now->text)});
+  if (now == nullptr || !gate_.is_waiting()) return outcome;
+  gate_.send(AnswerHeld{from, std::move(now->text)});
   return HeldBack{};
 }
 
@@ -162,7 +118,7 @@ void RunService::record_end(const Run& run) {
                  .nodes = rendezvous.last_world(),
                  .restarts = rendezvous.restarts_used(),
                  .outcome = {outcome->succeeded, outcome->who, outcome->why}};
-  if (options_.recorded) changes_.ended.push_back(ended);
+  gate_.record_end(ended);
   history_.push_back(std::move(ended));
   while (history_.size() > options_.history)
     history_.pop_front();
@@ -196,7 +152,7 @@ void RunService::restore(StoredRun stored, Time time) {
   if (stored.record.complete && !stored.record.preparing) run->logged_round = stored.record.round;
   run->logged_end = stored.record.outcome.has_value();
   run->logged_closed = stored.record.closed;
-  effects_.emplace_back(ShowState{key});
+  gate_.send(ShowState{key});
   log_begin(*run, time.now);  // Before the failure: a run begins without one.
   if (const auto& failure = stored.record.first_failure) {
     const auto before =

@@ -17,7 +17,11 @@ constexpr int kWakesPerLease = 4;
 
 }  // namespace
 
-RunService::RunService(RunServiceOptions options) : options_(std::move(options)) {
+RunService::RunService(RunServiceOptions options)
+    : options_(std::move(options)),
+      gate_({.recorded = options_.recorded,
+             .shared_state = options_.shared_state,
+             .patience = options_.state_patience}) {
   if (has_one_life()) make_run(std::string(kStateKeyPrefix) + options_.only_run, {});
 }
 
@@ -54,7 +58,7 @@ RunHistory RunService::new_history() const {
 
 /// Null if the limit of runs is reached and every run is in use.
 RunService::Run* RunService::make_run(const std::string& key, const std::string& peer) {
-  if (!state_problem_.empty() || !make_room(peer)) return nullptr;
+  if (!gate_.works() || !make_room(peer)) return nullptr;
   auto run = std::make_unique<Run>(report_bytes_);
   run->key = key;
   run->peer = peer;
@@ -62,7 +66,7 @@ RunService::Run* RunService::make_run(const std::string& key, const std::string&
   run->rendezvous = new_rendezvous();
   run->history = new_history();
   run->turns = CompareSetTurns(options_.turns);
-  effects_.emplace_back(ShowState{key});
+  gate_.send(ShowState{key});
   return (runs_[key] = std::move(run)).get();
 }
 
@@ -94,8 +98,8 @@ void RunService::set_idle(Run& run, std::optional<Instant> since) {
 }
 
 std::string RunService::full() const {
-  if (!state_problem_.empty())
-    return "no new run begins while the state of runs cannot be recorded: " + state_problem_;
+  if (!gate_.works())
+    return "no new run begins while the state of runs cannot be recorded: " + gate_.problem();
   return "no more runs: limit runs=" + std::to_string(options_.runs) +
          ", of one address runs_per_peer=" + std::to_string(options_.runs_per_peer);
 }
@@ -104,19 +108,19 @@ std::string RunService::full() const {
 /// begins. So the nodes of a forgotten run would be refused when they come back from an outage of
 /// the network.
 std::optional<Instant> RunService::forget_at(const Run& run) const {
-  if (!run.deserted || !run.clients.empty() || !state_problem_.empty()) return std::nullopt;
+  if (!run.deserted || !run.clients.empty() || !gate_.works()) return std::nullopt;
   return *run.deserted + options_.forget_after;
 }
 
 /// To be called only for a run without clients.
 void RunService::forget(Run& run) {
   log_forgotten(run);
-  effects_.emplace_back(ForgetRun{run.key, true});
+  gate_.send(ForgetRun{run.key, true});
   erase(run);
 }
 
 void RunService::erase(Run& run) {
-  if (options_.recorded) changes_.remove(std::string(run.id()));
+  gate_.forget(std::string(run.id()));
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   set_idle(run, std::nullopt);
   if (const auto peer = peers_.find(run.peer); peer != peers_.end() && --peer->second.runs == 0)
@@ -147,14 +151,14 @@ bool RunService::return_key_to_store(std::string_view key) {
 /// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
 /// no nodes for forget_after.
 bool RunService::reusable(const Run& run, Instant now) const {
-  if (has_one_life() || draining_ || !state_problem_.empty()) return false;
+  if (has_one_life() || draining_ || !gate_.works()) return false;
   if (run.rendezvous->is_reusable()) return true;
   return run.deserted && !run.rendezvous->untouched() &&
          now - *run.deserted >= options_.forget_after;
 }
 
 void RunService::begin_again(Run& run, Instant now) {
-  if (options_.recorded) changes_.remove(std::string(run.id()));
+  gate_.forget(std::string(run.id()));
   const bool ended = run.rendezvous->outcome().has_value();  // If not, its nodes may still work.
   run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
   ++run.generation;
@@ -167,7 +171,7 @@ void RunService::begin_again(Run& run, Instant now) {
   run.first_failure.reset();
   run.logged_round.reset();
   run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
-  effects_.emplace_back(ForgetRun{run.key, false});
+  gate_.send(ForgetRun{run.key, false});
   log_new_life(run, now);
 }
 
@@ -186,9 +190,8 @@ std::optional<Instant> RunService::next_deadline() const {
   if (!deadlines_.empty()) next = deadlines_.begin()->first;
   if (!held_joins_.empty() && !options_.shared_state)
     next = std::min(next.value_or(refuse_joins_at_), refuse_joins_at_);
-  if (!unrecorded_since_ || !state_problem_.empty()) return next;
-  const Instant patient_until = *unrecorded_since_ + options_.state_patience;
-  return std::min(next.value_or(patient_until), patient_until);
+  const auto patient_until = gate_.patient_until();
+  return next && patient_until ? std::min(next, patient_until) : next ? next : patient_until;
 }
 
 /// Called after everything that can change a run: logs and records the changes, and updates the
@@ -223,10 +226,11 @@ void RunService::finish_change(Run& run, Instant now) {
 
 void RunService::time_passed(Time time) {
   record_wall_clock(time);
-  if (unrecorded_since_ && state_problem_.empty() &&
-      time.now >= *unrecorded_since_ + options_.state_patience)
-    state_fails(std::string(options_.shared_state ? "etcd" : "the disk") +
-                " has not answered for " + seconds_text(options_.state_patience));
+  if (const auto until = gate_.patient_until(); until && time.now >= *until) {
+    const std::string storage = options_.shared_state ? "etcd" : "the disk";
+    gate_.fail(storage + " has not answered for " + seconds_text(options_.state_patience));
+    log_state_problem();
+  }
   refuse_overdue_joins(time.now);
   std::vector<std::string> due;
   for (const auto& [at, key] : deadlines_) {
@@ -307,7 +311,7 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
       },
       *request);
   if (std::holds_alternative<NodeJoined>(*request) && held_joins_.contains(from.value))
-    return {NativeWaiting{"the rendezvous cannot record its state (" + state_problem_ +
+    return {NativeWaiting{"the rendezvous cannot record its state (" + gate_.problem() +
                           "); this node joins when it can"},
             {}};
   if (client.resumes && std::holds_alternative<KeptAlive>(*request)) return {NativeAlive{}, {}};
@@ -436,7 +440,7 @@ void RunService::release_from_exit_barrier(Run& run, ConnectionId client) {
   for (Client& one : known->second) {
     if (one.run != &run) continue;
     one.released_from_exit_barrier = true;
-    effects_.emplace_back(OpenBarrier{one.exit_barrier});
+    gate_.send(OpenBarrier{one.exit_barrier});
   }
 }
 
@@ -455,23 +459,19 @@ void RunService::send_message(Run& run, ConnectionId to, const NativeMessage& me
       if (const auto reader = clients_.find(client);
           reader != clients_.end() && !reader->second.front().native)
         effect.readers.push_back({client});
-  effects_.emplace_back(std::move(effect));
+  gate_.send(std::move(effect));
 }
 
 void RunService::repeat_master(Run& run) {
   run.repeat_master.reset();
   if (const NodeName* leader = run.rendezvous->torchrun_leader())
-    effects_.emplace_back(RepeatMaster{run.key, run.rendezvous->round(), leader->addr});
+    gate_.send(RepeatMaster{run.key, run.rendezvous->round(), leader->addr});
 }
 
 // --- connections ---------------------------------------------------------------------------------
 
 void RunService::gone(ConnectionId client, Time time) {
-  std::erase_if(effects_, [&](const RunEffect& effect) {
-    const auto to = recipient_of(effect);
-    return to && to->value == client.value;
-  });
-  held_.gone(client);
+  gate_.drop_client(client);
   held_joins_.erase(client.value);
   end_questions(client);
   const auto found = clients_.find(client.value);

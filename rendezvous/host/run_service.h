@@ -21,12 +21,12 @@
 
 #include "base/line_bucket.h"
 #include "rendezvous/access/tls_allow.h"
-#include "rendezvous/host/held_effects.h"
+#include "rendezvous/host/durability_gate.h"
 #include "rendezvous/host/node_reports.h"
+#include "rendezvous/host/rendezvous.h"
 #include "rendezvous/host/run_effect.h"
 #include "rendezvous/messages/native_codec.h"
 #include "rendezvous/rounds/limits.h"
-#include "rendezvous/host/rendezvous.h"
 #include "rendezvous/state/run_state.h"
 #include "rendezvous/store/shared_bytes.h"
 #include "rendezvous/torchrun/exit_barrier.h"
@@ -149,18 +149,18 @@ class RunService {
   void woke_late(Duration late, Time time);
 
   /// Effects that wait for durable changes are not counted until they are released.
-  bool has_effects() const { return !effects_.empty() || held_.has_released(); }
-  std::vector<RunEffect> take_effects();
+  bool has_effects() const { return gate_.has_effects(); }
+  std::vector<RunEffect> take_effects() { return gate_.take_effects(); }
 
   /// Starts with the record of an earlier host. To be called before everything else.
   void restore(StoredState state, Time time);
   /// The changes to record since the last call. Empty if there are none.
-  std::optional<StateChanges> take_changes(Time time);
+  std::optional<StateChanges> take_changes(Time time) { return gate_.take_changes(time.now); }
   /// Says which changes are durable. With a problem, effects no longer wait (unless the state is
   /// shared), and no run begins, until the changes are durable that exist now.
   void recorded(const StateReport& report, Time time);
   /// Why changes are not durable. Empty: no problem.
-  const std::string& state_problem() const { return state_problem_; }
+  const std::string& state_problem() const { return gate_.problem(); }
   const std::deque<EndedRun>& history() const { return history_; }
 
   /// Existing runs stay, even if they exceed a smaller limit.
@@ -334,14 +334,12 @@ class RunService {
   void finish_change(Run& run, Instant now);
 
   // run_recording.cc: the state that outlives this host.
-  bool is_recording() const;
   void record_changes(Run& run, Instant now);
   void record_end(const Run& run);
   void restore(StoredRun stored, Time time);
   void record_wall_clock(Time time) {
     wall_ms_ = std::max(wall_ms_, time.wall.microseconds / 1'000);
   }
-  void state_fails(const std::string& why);
   CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
 
   RunSummary summary_of(const Run& run) const;
@@ -370,6 +368,7 @@ class RunService {
   void log_recovery(Run& run, const RendezvousActions& actions, Instant now);
   void log_progress(Run& run, Instant now);
   void log_broken(Run& run, Instant now);
+  void log_state_problem();
   void log(LogLine::Level level, std::string line);
   void log(LineLimit& limit, LogLine::Level level, std::string line, Instant now);
 
@@ -382,14 +381,7 @@ class RunService {
   IdleRuns idle_;
   std::map<std::string, Peer> peers_;                // By address, for existing runs only.
   std::map<std::uint64_t, ConnectionId> questions_;  // By number: the connection that is asked.
-  std::vector<RunEffect> effects_;
-  HeldEffects held_;  // Effects that wait until changes are durable.
-  StateChanges changes_;
-  std::uint64_t turn_ = 0;     // The number of the changes that were taken last.
-  std::uint64_t durable_ = 0;  // The number up to which changes are durable.
-  std::optional<Instant> unrecorded_since_;
-  std::string state_problem_;
-  std::uint64_t problem_turn_ = 0;                // The newest turn when the storage failed last.
+  DurabilityGate gate_;
   std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.
   Instant refuse_joins_at_{};     // At or before the earliest `until` of held_joins_.
   std::deque<EndedRun> history_;  // Oldest first.

@@ -255,7 +255,7 @@ bool RunService::answer_released(Run& run, Time time, std::optional<ConnectionId
     if (asking && client == *asking)
       own = true;
     else
-      effects_.emplace_back(AnswerHeld{client, text_of(run, time)});
+      gate_.send(AnswerHeld{client, text_of(run, time)});
   }
   return own;
 }

@@ -66,8 +66,9 @@ RunsFigures RunService::figures(Instant now) const {
           std::max(figures.longest_silent.value_or(Duration::zero()), now - *last);
   }
   figures.counters = counters_;
-  if (unrecorded_since_) figures.unrecorded = std::max(Duration::zero(), now - *unrecorded_since_);
-  figures.state_problem = !state_problem_.empty();
+  if (const auto since = gate_.waiting_since())
+    figures.unrecorded = std::max(Duration::zero(), now - *since);
+  figures.state_problem = !gate_.works();
   if (options_.shared_state) figures.leads = true;  // Only the leader has a run service.
   return figures;
 }

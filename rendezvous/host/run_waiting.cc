@@ -23,7 +23,7 @@ std::string RunService::remedy(const Run& run, Instant now) const {
   const auto deserted = run.rendezvous->deserted_by();
   if (!deserted || has_one_life()) return {};
   std::string text = "; no node of that run is here";
-  if (state_problem_.empty()) {
+  if (gate_.works()) {
     const Instant since = run.deserted.value_or(std::max(*deserted, now));
     const Duration left = since + options_.forget_after - now;
     text += ": unless one comes back, the run is forgotten " +
@@ -63,7 +63,7 @@ void RunService::notify_waiting(Run& run, Instant now) {
     if (reason == waiter.last_text) continue;
     waiter.last_text = std::move(reason);
     waiter.notify_at = now + options_.waiting_interval;
-    effects_.emplace_back(SendNative{{client}, NativeWaiting{waiter.last_text}});
+    gate_.send(SendNative{{client}, NativeWaiting{waiter.last_text}});
   }
 }
 
