@@ -123,12 +123,35 @@ std::string failure_in_list(const Json& run) {
   return run.at("state") == "failed" ? text(run.at("reason")) : "-";
 }
 
+bool has_ended(const Json& run) {
+  return run.at("state") == "failed" || run.at("state") == "succeeded";
+}
+
+// " (ended 3 h ago)"; an older musterd does not say when.
+std::string end_in_list(const Json& run) {
+  const Json seconds = run.value("ended_seconds", Json());
+  return has_ended(run) && seconds.is_number() ? " (ended " + duration_of(seconds) + " ago)" : "";
+}
+
+// What needs attention comes first: living runs that are not at work, those that are, and the ended
+// ones, the newest first.
+std::pair<int, double> urgency(const Json& run) {
+  if (has_ended(run)) {
+    const Json seconds = run.value("ended_seconds", Json());
+    return {2, seconds.is_number() ? seconds.get<double>() : 0};
+  }
+  return {run.at("state") == "running" ? 1 : 0, 0};
+}
+
 std::string make_runs(const Json& json) {
+  std::vector<Json> runs(json.at("runs").begin(), json.at("runs").end());
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const Json& a, const Json& b) { return urgency(a) < urgency(b); });
   std::vector<Row> rows{{"RUN", "STATE", "ROUND", "NODES", "WANTED", "RESTARTS", "FIRST FAILURE"}};
-  for (const Json& run : json.at("runs")) {
+  for (const Json& run : runs) {
     rows.push_back({text(run.at("id")), text(run.at("state")), number(run.at("round")),
                     number(run.at("nodes_in_round")) + "/" + number(run.at("nodes")), wanted(run),
-                    restarts(run), failure_in_list(run)});
+                    restarts(run), failure_in_list(run) + end_in_list(run)});
   }
   const auto total = count(json.at("total"));
   if (total == 0) return "no runs: no job meets here\n";
@@ -378,8 +401,15 @@ Text runs_text(std::string_view json) {
 }
 boost::system::result<OnlyRun, TextError> only_run(std::string_view json) {
   return convert_json(json, [](const Json& answer) {
+    // An ended run is meant if it is the only one: a living one is what people look for.
+    const auto& runs = answer.at("runs");
     OnlyRun only{.total = count(answer.at("total"))};
-    if (only.total == 1) only.id = answer.at("runs").at(0).at("id").get<std::string>();
+    const auto living =
+        std::count_if(runs.begin(), runs.end(), [](const Json& run) { return !has_ended(run); });
+    if (living == 1 && only.total == runs.size()) only.total = 1;
+    for (const Json& run : runs)
+      if (only.total == 1 && (living == 0 || !has_ended(run)))
+        only.id = run.at("id").get<std::string>();
     return only;
   });
 }

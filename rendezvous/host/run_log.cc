@@ -278,6 +278,8 @@ void RunService::log_progress(Run& run, Instant now) {
     }
     end.text = outcome->why;
     record(run, std::move(end), now);
+    run.ended_ms = wall_ms_;
+    note_failure_report(run);
     record_end(run);
     log(run.round_lines, LogLine::Level::Info,
         "run_ended run=" + id + " succeeded=" + (outcome->succeeded ? "true" : "false") +

@@ -9,14 +9,29 @@ namespace muster {
 
 void RunService::receive(ConnectionId from, Client& client, NodeReport report, Instant now) {
   if (!client.reports.admit(now)) return;
-  NodeReports& reports = client.run->reports;
-  if (const NodeName* name = client.run->rendezvous->name_of(from)) {
+  Run& run = *client.run;
+  if (const NodeName* name = run.rendezvous->name_of(from)) {
     client.node = to_string(*name);
-    return reports.add(client.node, std::move(report), now);
+    run.reports.add(client.node, std::move(report), now);
+  } else if (!client.node.empty() && report.failure) {
+    // A node that has ended is not a member any more, but may still report why.
+    run.reports.add_failure(client.node, *std::move(report.failure));
   }
-  // A node that has ended is not a member any more, but may still report why.
-  if (!client.node.empty() && report.failure)
-    reports.add_failure(client.node, *std::move(report.failure));
+  if (!run.logged_end) return;
+  // The last lines of a worker that has failed come after the end of the run.
+  const auto before = run.failure_report;
+  note_failure_report(run);
+  if (run.failure_report == before) return;
+  run.rendezvous->record_again();
+  finish_change(run, now);
+}
+
+/// For an ended run: keeps what its node says about the first failure.
+void RunService::note_failure_report(Run& run) {
+  const auto& failure = run.history.first_failure();
+  if (!failure || options_.kept_ended_runs == 0) return;
+  if (auto report = run.reports.failure_of(failure->node, failure->round))
+    run.failure_report = std::move(report);
 }
 
 void RunService::receive(ConnectionId from, const Client& client, NodeAnswered answered) {
@@ -74,6 +89,9 @@ std::optional<std::string> RunService::ask(std::string_view id, int rank, NodeAs
       return std::string();
     }
   }
+  if (run->rendezvous->outcome())
+    return "the run has ended, and its nodes are gone: the output is in their log folders "
+           "(--log-dir), if they had one; `musterctl why` has the last lines of the first failure";
   return "no muster node of the round has rank " + std::to_string(rank) +
          ": `musterctl nodes` shows who has which";
 }

@@ -13,6 +13,8 @@ void RunService::record_changes(Run& run, Instant now) {
   auto change = run.rendezvous->take_changes(now);
   if (!change) return;
   change->record.first_failure = run.first_failure;
+  change->record.failure_report = run.failure_report;
+  if (run.ended_ms > 0) change->record.ended_at_ms = run.ended_ms;
   gate_.record(std::string(run.id()), *std::move(change));
 }
 
@@ -151,6 +153,8 @@ void RunService::restore(StoredRun stored, Time time) {
   // The earlier host has already logged these.
   if (stored.record.complete && !stored.record.preparing) run->logged_round = stored.record.round;
   run->logged_end = stored.record.outcome.has_value();
+  run->failure_report = stored.record.failure_report;
+  run->ended_ms = stored.record.ended_at_ms.value_or(0);
   run->logged_closed = stored.record.closed;
   gate_.send(ShowState{key});
   log_begin(*run, time.now);  // Before the failure: a run begins without one.

@@ -97,6 +97,30 @@ void RunService::set_idle(Run& run, std::optional<Instant> since) {
   run.idle = since;
 }
 
+/// Keeps a deserted run that has ended, and lets the oldest such run go if there are too many.
+void RunService::keep_ended(Run& run, Instant now) {
+  if (!run.deserted || !run.rendezvous->outcome() || options_.kept_ended_runs == 0)
+    return drop_kept(run);
+  if (run.kept) return;
+  run.kept.emplace(run.ended_ms, run.key);
+  kept_.insert(*run.kept);
+  if (kept_.size() <= options_.kept_ended_runs) return;
+  Run* oldest = find(kept_.begin()->second);
+  if (oldest == nullptr) return;
+  drop_kept(*oldest);
+  if (oldest == &run) return;
+  // It is forgotten in its own turn: nothing may be erased here.
+  if (oldest->deadline) deadlines_.erase({*oldest->deadline, oldest->key});
+  oldest->deadline = now;
+  deadlines_.emplace(now, oldest->key);
+}
+
+void RunService::drop_kept(Run& run) {
+  if (run.kept) kept_.erase(*run.kept);
+  run.kept.reset();
+  run.only_for_people = false;
+}
+
 std::string RunService::full() const {
   if (!gate_.works())
     return "no new run begins while the state of runs cannot be recorded: " + gate_.problem();
@@ -108,8 +132,16 @@ std::string RunService::full() const {
 /// begins. So the nodes of a forgotten run would be refused when they come back from an outage of
 /// the network.
 std::optional<Instant> RunService::forget_at(const Run& run) const {
-  if (!run.deserted || !run.clients.empty() || !gate_.works()) return std::nullopt;
+  if (!run.deserted || !run.clients.empty() || !gate_.works() || run.only_for_people)
+    return std::nullopt;
   return *run.deserted + options_.forget_after;
+}
+
+/// For a kept run: from now on it is only looked at.
+void RunService::forget_keys(Run& run, Instant now) {
+  run.only_for_people = true;
+  gate_.send(ForgetRun{run.key, false});
+  finish_change(run, now);
 }
 
 /// To be called only for a run without clients.
@@ -123,6 +155,7 @@ void RunService::erase(Run& run) {
   gate_.forget(std::string(run.id()));
   if (run.deadline) deadlines_.erase({*run.deadline, run.key});
   set_idle(run, std::nullopt);
+  drop_kept(run);
   if (const auto peer = peers_.find(run.peer); peer != peers_.end() && --peer->second.runs == 0)
     peers_.erase(peer);
   if (const auto found = runs_.find(run.key); found != runs_.end()) runs_.erase(found);
@@ -169,6 +202,9 @@ void RunService::begin_again(Run& run, Instant now) {
   run.reports.clear();
   run.gathering.reset();
   run.first_failure.reset();
+  run.failure_report.reset();
+  run.ended_ms = 0;
+  drop_kept(run);
   run.logged_round.reset();
   run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
   gate_.send(ForgetRun{run.key, false});
@@ -205,6 +241,7 @@ void RunService::finish_change(Run& run, Instant now) {
   else if (!run.deserted)
     run.deserted = now;
   set_idle(run, run.clients.empty() ? run.deserted : std::nullopt);
+  keep_ended(run, now);
   std::optional<Instant> next = run.rendezvous->next_deadline();
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
@@ -241,7 +278,7 @@ void RunService::time_passed(Time time) {
     Run* run = find(key);
     if (run == nullptr) continue;
     if (const auto at = forget_at(*run); at && time.now >= *at)
-      forget(*run);
+      run->kept ? forget_keys(*run, time.now) : forget(*run);
     else
       guard(*run, time.now, [&] { tend(*run, time); });
   }

@@ -69,6 +69,10 @@ struct RunServiceOptions {
   /// If changes are not durable after this time, the disk hangs: effects no longer wait for it.
   Duration state_patience = std::chrono::seconds(5);
   std::size_t history = 1'000;  // How many ended runs are remembered.
+  /// Those of them that are kept whole, for people: with their failures, reports and events, until
+  /// newer ones take their places, their id begins again, or a new run needs the room. The others
+  /// are forgotten after `forget_after`.
+  std::size_t kept_ended_runs = 0;
   /// The events of a run are numbered from the clock's milliseconds on, not from 1. So the events
   /// of a host that was started again, and of a later run of that id, have higher numbers.
   bool numbers_events_by_clock = false;
@@ -246,6 +250,12 @@ class RunService {
     std::optional<std::int64_t> logged_round;
     RunHistory history;
     std::optional<RecordedFailure> first_failure;  // Of `history`, for the record.
+    /// What its node has reported about the first failure: NodeReports may drop it, and a host that
+    /// is started again has only the record.
+    std::optional<FailureReport> failure_report;
+    std::int64_t ended_ms = 0;  // When it ended, in ms since 1970; 0: not yet, or not known.
+    std::optional<std::pair<std::int64_t, std::string>> kept;  // Its entry in kept_.
+    bool only_for_people = false;  // Kept for longer than forget_after: its keys are removed.
     NodeReports reports;
     bool logged_begin = false;
     bool logged_end = false;
@@ -289,6 +299,9 @@ class RunService {
   bool make_room(const std::string& peer);
   bool forget_oldest(const IdleRuns& idle);
   void set_idle(Run& run, std::optional<Instant> since);
+  void keep_ended(Run& run, Instant now);
+  void drop_kept(Run& run);
+  void note_failure_report(Run& run);
   /// The only run of this host lives exactly as long as the host.
   RunHistory new_history() const;
   bool has_one_life() const { return !options_.only_run.empty() && !options_.hands_over; }
@@ -297,6 +310,7 @@ class RunService {
   void begin_again(Run& run, Instant now);
   std::optional<Instant> forget_at(const Run& run) const;
   std::string remedy(const Run& run, Instant now) const;
+  void forget_keys(Run& run, Instant now);
   void forget(Run& run);
   void erase(Run& run);
   /// Calls `work`. If it throws, ends this run only and returns false. Otherwise returns true.
@@ -385,6 +399,7 @@ class RunService {
   std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.
   Instant refuse_joins_at_{};     // At or before the earliest `until` of held_joins_.
   std::deque<EndedRun> history_;  // Oldest first.
+  std::set<std::pair<std::int64_t, std::string>> kept_;  // Run::ended_ms and key: see keep_ended().
   std::size_t state_clients_ = 0;
   std::uint64_t rendered_nodes_ = 0;
   RunCounters counters_;

@@ -12,6 +12,9 @@ RunSummary RunService::summary_of(const Run& run) const {
   summary.id = run.id();
   summary.last_event = run.history.last_number();
   summary.first_failure = run.history.first_failure();
+  if (run.ended_ms > 0 && run.rendezvous->outcome())
+    summary.ended_before =
+        std::chrono::milliseconds(std::max<std::int64_t>(0, wall_ms_ - run.ended_ms));
   return summary;
 }
 
@@ -50,6 +53,7 @@ std::optional<RunView> RunService::view_run(std::string_view id, NodePage page, 
     node.report = run->reports.find(to_string(node.name));
   if (const auto& failure = view.summary.first_failure)
     view.first_failure_report = run->reports.failure_of(failure->node, failure->round);
+  if (!view.first_failure_report) view.first_failure_report = run->failure_report;
   view.wall = time.wall;
   return view;
 }

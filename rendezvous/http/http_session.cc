@@ -234,6 +234,7 @@ asio::awaitable<Reply> Session::act(Action action) {
   const std::optional<Operated>& answer = *answered;
   if (!answer) co_return no_such_run(action.id);
   if (!answer->objection.empty()) co_return error_reply({409, "not_possible", answer->objection});
+  shared_->views->forget();
   Reply done{200, kJsonType, done_json(answer->text) + "\n"};
   co_return done;
 }

@@ -54,6 +54,8 @@ OrderedJson to_json(const RunEvent& event, const Clock& clock) {
 }
 
 OrderedJson to_json(const RunSummary& run, const Clock& clock) {
+  OrderedJson ended = nullptr;
+  if (run.ended_before) ended = clock(clock.now - *run.ended_before);
   return {{"id", run.id},
           {"state", to_string(run.state)},
           {"reason", run.reason},
@@ -66,6 +68,8 @@ OrderedJson to_json(const RunSummary& run, const Clock& clock) {
           {"nodes", run.nodes},
           {"nodes_in_round", run.nodes_in_round},
           {"last_event", or_null(run.last_event)},
+          {"ended_at", ended},
+          {"ended_seconds", or_null(run.ended_before)},
           {"first_failure",
            run.first_failure ? to_json(*run.first_failure, clock) : OrderedJson(nullptr)}};
 }

@@ -60,6 +60,8 @@ class ViewSource : public std::enable_shared_from_this<ViewSource> {
 
   /// Null if the runs' loop does not answer in time.
   boost::asio::awaitable<SharedView> get(ViewRequest request);
+  /// Somebody has just changed a run, and expects to see that.
+  void forget() { cache_.clear(); }
 
  private:
   using Waiter = AnswerWaiter<SharedView>;

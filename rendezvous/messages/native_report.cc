@@ -65,6 +65,8 @@ WorkerReport read_worker(Fields fields) {
   return worker;
 }
 
+}  // namespace
+
 OrderedJson write(const FailureReport& failure) {
   OrderedJson out = {{"round", failure.round},
                      {"local_rank", failure.local_rank},
@@ -89,8 +91,6 @@ FailureReport read_failure(Fields fields) {
   if (fields.has("stderr_end")) failure.stderr_end = fields.text("stderr_end", kMaxReportTextBytes);
   return failure;
 }
-
-}  // namespace
 
 void write(const NodeReport& report, OrderedJson& out) {
   out["round"] = report.round;

@@ -9,6 +9,10 @@ namespace muster::native {
 
 using OrderedJson = nlohmann::ordered_json;
 
+/// Also for the record of a run.
+OrderedJson write(const FailureReport& failure);
+FailureReport read_failure(Fields fields);
+
 /// Texts are cut to kMaxReportTextBytes: `stderr_end` at its beginning, the others at their end.
 void write(const NodeReport& report, OrderedJson& out);
 void write(const NodeAsked& asked, OrderedJson& out);

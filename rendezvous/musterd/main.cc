@@ -233,6 +233,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
     runs.setup.keep_alive_interval = to_duration(arguments.keep_alive_seconds);
     runs.setup.dead_after = to_duration(arguments.dead_after_seconds);
     runs.forget_after = to_duration(arguments.forget_run_seconds);
+    runs.kept_ended_runs = runs.history;
     arguments.store.runs = std::move(arguments.runs);
   }
   boost::asio::io_context loop(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO);

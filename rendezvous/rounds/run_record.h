@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/kept_out.h"
+#include "rendezvous/rounds/node_report.h"
 #include "rendezvous/rounds/rendezvous_events.h"
 #include "rendezvous/rounds/run_history.h"
 
@@ -70,7 +71,10 @@ struct RunRecord {
   /// The longest lease by which nodes of the newest round may wait before they stop their workers.
   /// Zero: an older muster has written the record.
   Duration lease{};
-  std::optional<RecordedFailure> first_failure;  // Set by RunService, not by the rendezvous.
+  // Set by RunService, not by the rendezvous.
+  std::optional<RecordedFailure> first_failure;
+  std::optional<FailureReport> failure_report = {};  // Its node's, of a run that has ended.
+  std::optional<std::int64_t> ended_at_ms = {};      // Since 1970.
   bool operator==(const RunRecord&) const = default;
 };
 

@@ -105,6 +105,7 @@ struct RunSummary {
   std::size_t nodes_in_round = 0;
   std::optional<std::uint64_t> last_event;  // The number of the newest event.
   std::optional<RunEvent> first_failure;
+  std::optional<Duration> ended_before = {};  // How long ago it ended. Empty: it has not.
 };
 
 struct RunView {

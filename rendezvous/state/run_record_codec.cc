@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/messages/native_json.h"
+#include "rendezvous/messages/native_report.h"
 #include "rendezvous/rounds/limits.h"
 
 namespace muster {
@@ -208,6 +209,8 @@ std::string encode(const RunRecord& record) {
   if (record.uncounted_generation) json["uncounted_generation"] = *record.uncounted_generation;
   if (record.lease > Duration::zero()) json["lease_ns"] = record.lease.count();
   if (record.first_failure) json["first_failure"] = failure_json(*record.first_failure);
+  if (record.failure_report) json["failure_report"] = native::write(*record.failure_report);
+  if (record.ended_at_ms) json["ended_at_ms"] = *record.ended_at_ms;
   return to_text(json);
 }
 
@@ -248,6 +251,10 @@ boost::system::result<RunRecord, RecordError> decode_run_record(std::string_view
     if (fields.has("lease_ns")) record.lease = Duration(fields.number<std::int64_t>("lease_ns"));
     if (fields.has("first_failure"))
       record.first_failure = recorded_failure(fields.object("first_failure"));
+    if (fields.has("failure_report"))
+      record.failure_report = native::read_failure(fields.object("failure_report"));
+    if (fields.has("ended_at_ms"))
+      record.ended_at_ms = fields.number<std::int64_t>("ended_at_ms", 0, kMaxNumber);
     read_lists(fields, record);
     return record;
   });

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from http_test import HttpTest
@@ -232,6 +233,32 @@ class Ps(CtlTest):
         job = wait_for(self.mine, "the job")
         self.assertEqual((job["workers"], job["restarts"]), ([], None))
         self.assertRegex(self.ctl("ps"), rf"run {self.run_id}  agent {job['agent_pid']}  .*\n  no worker runs: it waits")
+
+
+class EndedRuns(CtlTest):
+    def setUp(self):
+        self.state = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.state)
+        self.http_options = ["--http=127.0.0.1:0", f"--state-dir={self.state}", "--forget-run-seconds=0.1"]
+        super().setUp()
+
+    def test_a_failed_run_is_known_long_after_its_end_and_to_the_next_musterd(self):
+        script = self.script("fails.py", "import sys\nsys.exit('the reason why')\n")
+        job = self.start("--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=night",
+                         "--no-python", sys.executable, script)
+        self.assertEqual(job.wait(PATIENCE_S), 1)
+        for _ in range(2):
+            wait_for(lambda: json.loads(self.ctl("status", "night", "--json"))["first_failure_report"], "the report")
+            time.sleep(0.5)  # Longer than --forget-run-seconds.
+            why = self.ctl("why", "night")
+            self.assertIn("exited with 1", why)
+            self.assertIn("the reason why", why)
+            self.assertRegex(self.ctl("runs"), r"\nnight +failed .*\(ended .* ago\)\n")
+            self.assertIn("failed", self.ctl("status"))  # The only run.
+            self.assertIn("the run has ended", self.ctl("logs", "night", "0", expect=1))
+            self.musterd.terminate()
+            self.assertEqual(self.musterd.wait(PATIENCE_S), 0)
+            self.start_musterd()
 
 
 class Doctor(CtlTest):

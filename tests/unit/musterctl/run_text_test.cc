@@ -158,6 +158,34 @@ TEST_CASE("musterctl runs: a line for each run, and a text for no runs", "[unit]
   CHECK_THAT(*text, Contains("1 of 9 runs\n"));
 }
 
+TEST_CASE("musterctl runs: what needs attention comes first, and ended runs last",
+          "[unit][musterctl]") {
+  const auto run = [](const std::string& id, RunStanding state,
+                      std::optional<Duration> ended = {}) {
+    RunSummary summary = failed_run().summary;
+    summary.id = id;
+    summary.state = state;
+    summary.ended_before = ended;
+    return summary;
+  };
+  RunsView view;
+  view.runs = {run("a-old", RunStanding::Failed, 3h), run("b-new", RunStanding::Succeeded, 2s),
+               run("c-well", RunStanding::Running), run("d-waits", RunStanding::Restarting)};
+  view.total = 4;
+  const std::string text = *runs_text(runs_json(view));
+  CHECK(text.find("d-waits") < text.find("c-well"));
+  CHECK(text.find("c-well") < text.find("b-new"));
+  CHECK(text.find("b-new") < text.find("a-old"));
+  CHECK_THAT(text, Contains("(ended 2.0 s ago)\n") && Contains("(ended 3"));
+  CHECK(only_run(runs_json(view))->id.empty());
+  view.runs.pop_back();
+  view.total = 3;
+  CHECK(only_run(runs_json(view))->id == "c-well");
+  view.runs.erase(view.runs.begin() + 1, view.runs.end());
+  view.total = 1;
+  CHECK(only_run(runs_json(view))->id == "a-old");
+}
+
 TEST_CASE("musterctl: the only run, where there is exactly one", "[unit][musterctl]") {
   RunsView view;
   CHECK(only_run(runs_json(view))->total == 0);

@@ -53,6 +53,17 @@ TEST_CASE("run records: written records are read back", "[unit][rendezvous]") {
     CHECK(*decode_member_record(encode(odd)) == odd);
   }
   CHECK_THAT(encode(MemberRecord{.role = "\xff"}), Catch::Contains("\xef\xbf\xbd"));  // Not UTF-8.
+  RunRecord over;
+  over.ended_at_ms = 1'700'000'000'123;
+  over.failure_report = FailureReport{.round = 4,
+                                      .local_rank = 1,
+                                      .rank = 9,
+                                      .pid = 77,
+                                      .exit = "exited with 3",
+                                      .because = "it hung",
+                                      .message = "boom",
+                                      .stderr_end = "ValueError: boom"};
+  CHECK(*decode_run_record(encode(over)) == over);
   const EndedRun ended{"job", 5, 4, 3, 2, 1, {false, who, "why"}};
   CHECK(*decode_ended_run(encode(ended)) == ended);
 }

@@ -13,6 +13,7 @@ struct RecordingTest : RunServiceTest {
     RunServiceOptions options;
     options.recorded = true;
     options.history = 2;
+    options.kept_ended_runs = kept_ended_runs;
     reset(std::move(options));
     state.begin_host();
     service->restore(state.load(), at());
@@ -95,6 +96,7 @@ struct RecordingTest : RunServiceTest {
 
   MemoryState state;
   std::string agents;  // Changed if the nodes are new agents.
+  std::size_t kept_ended_runs = 0;
   std::map<std::uint32_t, RoundComplete> rounds;
 };
 

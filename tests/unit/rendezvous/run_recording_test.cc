@@ -186,6 +186,43 @@ TEST_CASE_METHOD(RecordingTest, "recording: the first failure is known after two
   }
 }
 
+TEST_CASE_METHOD(RecordingTest, "recording: a later host shows an ended run with its failure",
+                 "[unit][rendezvous]") {
+  kept_ended_runs = 2;
+  begin_recorded();
+  two_recorded();
+  const auto report = [](const std::string& last_lines) {
+    return NodeReport{
+        .from = {},
+        .round = 0,
+        .starts = 1,
+        .workers = 1,
+        .listed = {},
+        .failure = FailureReport{
+            .exit = "exited with 3", .because = {}, .message = {}, .stderr_end = last_lines}};
+  };
+  tell(1, report(""));
+  tell(1, NodeFinished{{}, 0, false, "rank 0 exited with 3"});
+  end_turn();
+  tell(1, report("ValueError: boom"));  // After the end of the run.
+  for (const std::uint32_t client : {1, 2})
+    service->gone({client}, at());
+  end_turn();
+  for (int host = 0; host < 2; ++host) {
+    at(24h);
+    begin_recorded();
+    service->time_passed(at(1h));
+    const auto view = service->view_run("job", {0, 10}, at());
+    REQUIRE(view);
+    CHECK(view->summary.state == RunStanding::Failed);
+    REQUIRE(view->summary.ended_before);
+    CHECK(std::chrono::abs(*view->summary.ended_before - (host + 1) * 25h) < 1s);
+    REQUIRE(view->first_failure_report);
+    CHECK(view->first_failure_report->stderr_end == "ValueError: boom");
+    end_turn();
+  }
+}
+
 TEST_CASE_METHOD(RecordingTest, "recording: a first failure of a node without a rank is known, too",
                  "[unit][rendezvous]") {
   two_recorded();
