@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/waiting_advice.h"
 #include "agent/core/worker_command.h"
 #include "agent/sessions/host_places.h"
 #include "agent/sessions/host_search.h"
@@ -51,6 +52,7 @@ NativeParticipant::Options participant_options(const AgentOptions& agent,
   return {.settings = settings,
           .node = std::move(node),
           .host_text = options.host_text,
+          .advice = waiting_advice(agent),
           .random = random_number()};
 }
 

@@ -67,8 +67,10 @@ std::string RoundExchange::key(std::string_view name, int rank) const {
 }
 
 void RoundExchange::report_waiting(const std::string& text) {
-  if (text == reported_ || !waiting_) return;
-  reported_ = text;
+  if (!waiting_) return;
+  reminder_.begin(now());
+  const bool is_due = reminder_.due(now()).has_value();
+  if (text == std::exchange(reported_, text) && !is_due) return;
   waiting_(text);
 }
 

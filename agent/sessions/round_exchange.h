@@ -16,6 +16,7 @@
 
 #include "agent/core/ranks.h"
 #include "rendezvous/client/store_client.h"
+#include "rendezvous/node/wait_reminder.h"
 
 namespace muster {
 
@@ -55,8 +56,8 @@ struct EarlierRounds {
 
 class RoundExchange {
  public:
-  /// `waiting` is called with what this node waits for, each time that it changes: "node ranks 1,
-  /// 3".
+  /// `waiting` is called with what this node waits for, each time that it changes, and again now
+  /// and then: "node ranks 1, 3".
   using Waiting = std::function<void(const std::string&)>;
   RoundExchange(std::shared_ptr<StoreClient> client, RoundExchangeOptions options,
                 Waiting waiting = {});
@@ -101,6 +102,7 @@ class RoundExchange {
   RoundExchangeOptions options_;
   Waiting waiting_;
   std::string reported_;
+  WaitReminder reminder_;
   bool compares_nodes_ = false;  // compare_nodes() was called.
 };
 

@@ -7,6 +7,8 @@
 #include <boost/asio/awaitable.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/core/waiting_advice.h"
+#include "agent/sessions/endpoint_check.h"
 #include "agent/sessions/store_dialer.h"
 #include "agent/sessions/store_thread.h"
 #include "base/net/spawn_task.h"
@@ -21,6 +23,7 @@ namespace {
 
 constexpr Duration kFirstDial = std::chrono::seconds(3);
 constexpr Duration kLongestDial = std::chrono::seconds(48);
+constexpr Duration kAddressCheck = std::chrono::seconds(10);
 // At the exit barrier the store may be gone because node rank 0 has ended: a short limit is enough.
 constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
@@ -49,6 +52,7 @@ class StaticSession final : public RendezvousSession,
   asio::awaitable<ExchangeResult<AssignedRanks>> exchange_ranks();
   asio::awaitable<ExchangeResult<void>> barrier();
   std::optional<std::string> start_store();
+  asio::awaitable<void> check_address();
   int node_rank() const { return options_.rendezvous.node_rank; }
   RoundExchange exchange() const;
   void cancel();
@@ -65,6 +69,7 @@ class StaticSession final : public RendezvousSession,
   std::uint64_t step_ =
       0;  // Grows with each join() or finished(): results of older ones are ignored.
   bool announced_ = false;
+  std::string address_doubt_;  // What is wrong with the store's address, for people.
   bool over_ = false;
   std::int64_t rounds_ = 0;
   int failures_ = 0;
@@ -113,7 +118,20 @@ std::optional<std::string> StaticSession::start_store() {
            " (--master-port, or the port of --rdzv-endpoint): " + store.error().what();
   store_ = std::move(*store);
   port_ = store_->port();
+  if (options_.max_nodes > 1)
+    spawn_task(executor_, "static_address", keeping_alive(shared_from_this(), check_address()));
   return std::nullopt;
+}
+
+/// On node rank 0: whether the address that the others use is this machine's. Said only in a wait:
+/// an address that is forwarded to this machine works.
+asio::awaitable<void> StaticSession::check_address() {
+  EndpointChecker checker(options_.rendezvous.host);
+  const EndpointCheck found = co_await checker.check(kAddressCheck, kAddressCheck);
+  if (found.match == HostMatch::Elsewhere && found.lookup_error.empty())
+    address_doubt_ = "; " + options_.rendezvous.host +
+                     " is no address of this machine, but node rank 0 hosts the store there: is "
+                     "this node another rank (--node-rank)?";
 }
 
 RoundExchange StaticSession::exchange() const {
@@ -125,8 +143,13 @@ RoundExchange StaticSession::exchange() const {
                                .identical = options_.rendezvous.worker_identical,
                                .timeout = options_.rendezvous.settings.timeout,
                                .timeout_option = "--rdzv-conf timeout"};
+  std::string more = " at " + endpoint_text(options_.rendezvous.host, port_) + ", for " +
+                     seconds_text(options.timeout) + " at most (" + options.timeout_option + "); " +
+                     waiting_advice(options_);
   return RoundExchange(client_, std::move(options),
-                       [](const std::string& waiting) { spdlog::warn("waiting for {}", waiting); });
+                       [this, more = std::move(more)](const std::string& waiting) {
+                         spdlog::warn("waiting for {}{}{}", waiting, more, address_doubt_);
+                       });
 }
 
 asio::awaitable<ExchangeResult<void>> StaticSession::connect(Duration limit) {

@@ -37,6 +37,7 @@ NativeParticipant::Actions NativeParticipant::step(const Event& event, Instant n
   if (phase_ != Phase::Over) keep_link();
   if (phase_ != Phase::Over) weigh_evidence();
   if (phase_ != Phase::Over) keep_limits();
+  remind();
   return std::exchange(actions_, {});
 }
 
@@ -168,9 +169,28 @@ void NativeParticipant::handle(const NativeRefused& message) {
 }
 
 void NativeParticipant::handle(const NativeWaiting& message) {
-  if (phase_ == Phase::Joining) print("waiting for the other nodes: " + message.text);
+  if (phase_ == Phase::Joining) {
+    print("waiting for the other nodes: " + message.text);
+    waiting_for_ = message.text;
+    reminder_.begin(now_);
+  }
   if (phase_ == Phase::Finished)
     print("the workers of this node have finished; waiting for the other nodes: " + message.text);
+}
+
+/// Repeats for whom this node waits, until when, and what they must run.
+void NativeParticipant::remind() {
+  if (phase_ != Phase::Joining || exchange_) return reminder_.end();
+  if (!up_) return;  // Other sentences say that the host is away.
+  const auto waited = reminder_.due(now_);
+  if (!waited) return;
+  const Duration limit = options_.settings.run.join_timeout;
+  std::string text = "still waiting for the other nodes, for " + seconds_text_of(*waited) +
+                     " so far and " + seconds_text_of(limit) +
+                     " at most (--rdzv-conf join_timeout): ";
+  text += waiting_for_;
+  if (!options_.advice.empty()) text += "; " + options_.advice;
+  print(std::move(text));
 }
 
 void NativeParticipant::record_round(std::int64_t round, std::int64_t life, int restart_count) {

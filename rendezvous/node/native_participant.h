@@ -14,6 +14,7 @@
 
 #include "base/time.h"
 #include "rendezvous/messages/native_codec.h"
+#include "rendezvous/node/wait_reminder.h"
 #include "rendezvous/rounds/settings.h"
 
 namespace muster {
@@ -147,6 +148,7 @@ class NativeParticipant {
     RendezvousSettings settings;
     NodeJoined node;        // This node's own data. The participant fills in the rest of each join.
     std::string host_text;  // "host:port", for people.
+    std::string advice;     // What the nodes that are missing must run, for people.
     std::uint64_t random = 0;
   };
   explicit NativeParticipant(Options options);
@@ -224,6 +226,7 @@ class NativeParticipant {
   std::optional<Instant> whole_at() const;
   void fence();
   void keep_limits();
+  void remind();
   struct GiveUp {
     Instant at{};
     NamedLimit limit;
@@ -293,6 +296,8 @@ class NativeParticipant {
 
   // Limits.
   Instant joined_at_{};
+  WaitReminder reminder_;
+  std::string waiting_for_;  // The host's latest sentence about the wait.
   std::optional<Instant> finish_until_;
   std::optional<Instant> farewell_until_;
 };

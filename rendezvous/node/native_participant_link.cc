@@ -62,6 +62,7 @@ std::optional<Instant> NativeParticipant::next_deadline() const {
   if (const auto give_up = gives_up()) also(give_up->at);
   also(finish_until_);
   also(farewell_until_);
+  if (up_ && phase_ == Phase::Joining) also(reminder_.next());
   return next;
 }
 

@@ -24,6 +24,7 @@ struct ParticipantTest {
     options.node.name = {"a", 1, 0};
     options.node.instance = "instance";
     options.host_text = "host:29400";
+    options.advice = "each runs the same command";
     participant = std::make_unique<Participant>(std::move(options));
   }
   Participant::Actions feed(const Participant::Event& event) {

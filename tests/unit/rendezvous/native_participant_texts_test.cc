@@ -137,5 +137,45 @@ TEST_CASE_METHOD(Texts, "participant: a node is told why it is no member any mor
   }
 }
 
+TEST_CASE_METHOD(Texts, "participant: a wait is repeated, rarer each time, with what is to be done",
+                 "[unit][rendezvous]") {
+  connect();
+  feed(Participant::JoinAsked{});
+  CHECK(told(hear(NativeWaiting{"1 of 2"})) == "waiting for the other nodes: 1 of 2\n");
+  const Instant began = now;
+  std::vector<std::string> reminders;
+  const auto wait_until = [&](Duration since) {
+    while (now < began + since) {
+      REQUIRE(participant->next_deadline().has_value());
+      now = std::min(*participant->next_deadline(), now + 1s);
+      for (const auto& action : hear(NativeAlive{}))
+        if (const auto* print = std::get_if<Participant::Print>(&action))
+          reminders.push_back(print->text);
+    }
+  };
+  wait_until(9s);
+  CHECK(reminders.empty());
+  wait_until(11s);
+  REQUIRE(reminders.size() == 1);
+  CHECK(reminders[0] ==
+        "still waiting for the other nodes, for 10 s so far and 600 s at most (--rdzv-conf "
+        "join_timeout): 1 of 2; each runs the same command");
+  hear(NativeWaiting{"2 of 3"});  // The schedule stays.
+  wait_until(29s);
+  CHECK(reminders.size() == 1);
+  wait_until(31s);
+  REQUIRE(reminders.size() == 2);
+  CHECK_THAT(reminders[1], Contains("for 30 s so far") && Contains("2 of 3"));
+  wait_until(69s);
+  CHECK(reminders.size() == 2);
+  RoundComplete round{.round = 4, .group_rank = {0}, .group_world_size = 1, .generation = 40};
+  round.workers = WorkerRanks{};
+  round.store = StoreAddress{"store", 29500};
+  hear(round);
+  reminders.clear();
+  wait_until(200s);
+  CHECK(reminders.empty());
+}
+
 }  // namespace
 }  // namespace muster::testing
