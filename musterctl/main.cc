@@ -25,6 +25,7 @@
 #include "base/build_info.h"
 #include "base/nearest_name.h"
 #include "base/printable_text.h"
+#include "base/system/command_help.h"
 #include "base/system/first_process.h"
 #include "base/system/standard_output.h"
 #include "musterctl/client.h"
@@ -466,6 +467,7 @@ std::string unknown_word(const CLI::App& app, const std::string& otherwise) {
 int run(int argc, char** argv) {
   CLI::App app{"Shows what goes on in the runs of a musterd, and in the jobs of this machine.",
                "musterctl"};
+  app.formatter(std::make_shared<CommandHelp>());
   std::string version = build_text("musterctl");
   version.pop_back();  // CLI11 adds the line feed.
   app.set_version_flag("--version", version);

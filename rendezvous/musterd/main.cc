@@ -24,6 +24,7 @@
 #include "base/nearest_name.h"
 #include "base/net/guarded_loop.h"
 #include "base/printable_text.h"
+#include "base/system/command_help.h"
 #include "base/system/console_log_sink.h"
 #include "base/system/first_process.h"
 #include "base/system/refused_call.h"
@@ -343,6 +344,7 @@ int run(int argc, char** argv) {
       "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
       "rendezvous of jobs.",
       "musterd"};
+  app.formatter(std::make_shared<CommandHelp>());
   hold_back_reloads();
   const std::vector<std::string> words(argv + 1, argv + argc);
   MusterdCommandLine read;

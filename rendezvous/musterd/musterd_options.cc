@@ -24,6 +24,8 @@
 namespace muster {
 namespace {
 
+constexpr std::uint16_t kDefaultPort = 29400;  // Where muster's c10d nodes look, too.
+
 /// Checks for a whole number that fits the type. CLI11 itself would replace a number that is too
 /// large by the largest one.
 template <typename Number>
@@ -57,7 +59,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
             return ec ? text + " is not a numeric IPv4 or IPv6 address" : std::string();
           },
           ""));
-  app.add_option("--port", store.port, "Port; 0 takes a free one")
+  store.port = kDefaultPort;
+  app.add_option("--port", store.port, "Port where nodes meet; 0 takes a free one")
       ->type_name("PORT")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -122,32 +125,6 @@ void add_options(CLI::App& app, Arguments& arguments) {
 
   app.add_flag("--only-store", arguments.only_store, "Serve no rendezvous, just keys and values");
 
-  const auto limit = [&app](const char* name, auto& value, const char* text) {
-    app.add_option(name, value, text)
-        ->group("Limits")
-        ->type_name("N")
-        ->check(CLI::Validator(check_count<std::remove_reference_t<decltype(value)>>, ""))
-        ->capture_default_str();
-  };
-  limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
-  limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
-  limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
-  limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
-  limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
-  limit("--max-total-bytes", store.table.bytes,
-        "Memory for names, values, queues, waits, states and half requests");
-  limit("--max-connections", store.limits.connections, "Connections at once");
-  limit("--max-connections-per-address", store.limits.connections_per_address,
-        "Connections at once from one address");
-  limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
-  limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
-        "Memory of the unread replies of all clients");
-  limit("--max-run-connections", store.run_limits.connections, "Connections of one run");
-  limit("--max-run-keys", store.run_limits.keys, "Keys of one run");
-  limit("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
-  limit("--max-run-queued-bytes", store.run_limits.queued_bytes,
-        "Unread replies of all connections of one run");
-  limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
   const auto seconds = [&app](const char* name, double& value, const char* text,
                               const char* group = "Limits") {
     app.add_option(name, value, text)
@@ -156,10 +133,6 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->check(CLI::Validator(check_seconds, ""))
         ->capture_default_str();
   };
-  seconds("--validate-seconds", arguments.validate_seconds,
-          "From connecting to a first request; with a token to its proof");
-  seconds("--stalled-seconds", arguments.stalled_seconds,
-          "Half a request, or unread replies, without progress");
   const char* rendezvous = "Rendezvous";
   seconds("--lease-seconds", arguments.lease_seconds,
           "A muster node that was not heard for this long is lost", rendezvous);
@@ -213,6 +186,37 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->type_name("N")
       ->check(CLI::Validator(check_count<std::size_t>, ""))
       ->capture_default_str();
+
+  const auto limit = [&app](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)
+        ->group("Limits")
+        ->type_name("N")
+        ->check(CLI::Validator(check_count<std::remove_reference_t<decltype(value)>>, ""))
+        ->capture_default_str();
+  };
+  limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
+  limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
+  limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
+  limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
+  limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
+  limit("--max-total-bytes", store.table.bytes,
+        "Memory for names, values, queues, waits, states and half requests");
+  limit("--max-connections", store.limits.connections, "Connections at once");
+  limit("--max-connections-per-address", store.limits.connections_per_address,
+        "Connections at once from one address");
+  limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
+  limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
+        "Memory of the unread replies of all clients");
+  limit("--max-run-connections", store.run_limits.connections, "Connections of one run");
+  limit("--max-run-keys", store.run_limits.keys, "Keys of one run");
+  limit("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
+  limit("--max-run-queued-bytes", store.run_limits.queued_bytes,
+        "Unread replies of all connections of one run");
+  limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
+  seconds("--validate-seconds", arguments.validate_seconds,
+          "From connecting to a first request; with a token to its proof");
+  seconds("--stalled-seconds", arguments.stalled_seconds,
+          "Half a request, or unread replies, without progress");
 }
 
 // An error if two options exclude each other. Empty: no error.

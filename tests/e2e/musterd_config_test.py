@@ -21,7 +21,7 @@ NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
 
 def options_of_help():
     text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^\s+(?:-h,)?--([a-z0-9-]+)", text, re.MULTILINE))
+    return set(re.findall(r"^  (?:-h,)?--([a-z0-9-]+)", text, re.MULTILINE))
 
 
 class ConfigTest(unittest.TestCase):
@@ -208,10 +208,18 @@ class Reload(ConfigTest):
         self.assertEqual(self.connections(5), 5)
         self.assertIn("config_reloaded changed=0", self.reload(self.first))
 
+    def test_the_help_fits_80_columns_and_ends_with_the_limits(self):
+        text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual([line for line in text.splitlines() if len(line) > 79], [])
+        headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
+        self.assertEqual(headings, ["Options", "Rendezvous", "State", "Limits"])
+        for shown in ("  --http [ADDRESS:]PORT ", "  --port PORT ", "[default 29400]", "  --completion {bash|zsh|fish}\n"):
+            self.assertIn(shown, text)
+
     def test_every_limit_can_be_changed(self):
         text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
         limits = text.split("Limits:\n", 1)[1].split("\n\n", 1)[0]
-        names = re.findall(r"^\s+--([a-z0-9-]+)", limits, re.MULTILINE)
+        names = re.findall(r"^  --([a-z0-9-]+)", limits, re.MULTILINE)
         self.assertGreater(len(names), 15)
         said = self.reload({**self.first, **{name: 77 for name in names}})
         for name in names:

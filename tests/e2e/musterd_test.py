@@ -32,6 +32,8 @@ class Musterd:
     """A running musterd. Its stderr goes to a pipe, which is read when the log is asked for."""
 
     def __init__(self, *options, **popen):
+        if not any(option.startswith("--port") for option in options):
+            options = (*options, "--port=0")  # The default belongs to one musterd of a machine.
         self.process = subprocess.Popen([MUSTERD, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         bufsize=0, **popen)
         self.log = b""
@@ -155,6 +157,16 @@ def a_port_that_one_family_lacks_is_not_taken():
     done = subprocess.run(["unshare", "--net", sys.executable, "-c", FEW_PORTS, MUSTERD], capture_output=True, text=True,
                           timeout=120)
     assert done.stdout.count("musterd: listening on [::]:400") == 12, done.stderr
+
+
+@test
+def alone_it_listens_where_nodes_look():
+    if os.geteuid() != 0:
+        return "a network namespace needs root"
+    with subprocess.Popen(["unshare", "--net", MUSTERD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True) as server:
+        assert server.stdout.readline().endswith(":29400\n")
+        server.kill()
 
 
 @test
