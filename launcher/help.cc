@@ -28,6 +28,20 @@ constexpr std::string_view kTcshCompletion =
 #include "launcher/completion_tcsh.inc"
     ;
 
+// The files of configs/.
+constexpr std::string_view kSlurmRecipe =
+#include "launcher/recipe_slurm.inc"
+    ;
+constexpr std::string_view kKubernetesRecipe =
+#include "launcher/recipe_kubernetes.inc"
+    ;
+constexpr std::string_view kDockerRecipe =
+#include "launcher/recipe_docker.inc"
+    ;
+constexpr std::string_view kSystemdRecipe =
+#include "launcher/recipe_systemd.inc"
+    ;
+
 /// Appends `text`, broken at blanks into lines of at most `columns`, each after `indent` blanks. A
 /// word that is longer gets its own line.
 void append_wrapped(std::string& out, std::string_view text, std::size_t indent,
@@ -100,8 +114,15 @@ std::string_view completion_script(std::string_view shell) {
   return shell == "tcsh" ? kTcshCompletion : kBashCompletion;
 }
 
+std::string_view recipe(std::string_view system) {
+  if (system == "kubernetes") return kKubernetesRecipe;
+  if (system == "docker") return kDockerRecipe;
+  return system == "systemd" ? kSystemdRecipe : kSlurmRecipe;
+}
+
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns) {
   if (early.what == Prints::Version) return version_text();
+  if (early.what == Prints::Recipe) return std::string(recipe(early.value));
   if (early.what == Prints::Completion || early.what == Prints::TorchrunCompletion)
     return std::string(completion_script(early.value));
   return help_text(program, columns);

@@ -24,6 +24,8 @@ std::string help_text(const ProgramName& program, int columns);
 std::string version_text();
 /// The completion script for "bash", "zsh", "fish" or "tcsh".
 std::string_view completion_script(std::string_view shell);
+/// The file of configs/ for "slurm", "kubernetes", "docker" or "systemd".
+std::string_view recipe(std::string_view system);
 /// The text that an EarlyExit requests.
 std::string early_exit_text(const EarlyExit& early, const ProgramName& program, int columns);
 

@@ -24,6 +24,7 @@ constexpr std::string_view kShells[] = {"bash", "zsh", "fish", "tcsh"};
 constexpr std::string_view kTorchrunShells[] = {"bash", "zsh", "tcsh"};
 constexpr std::string_view kClusters[] = {"auto", "slurm", "kubernetes", "pbs",
                                           "lsf",  "mpi",   "sagemaker"};
+constexpr std::string_view kRecipes[] = {"slurm", "kubernetes", "docker", "systemd"};
 constexpr auto kNone = std::nullopt;
 
 // Source of names, kinds, defaults and order: torch/distributed/run.py and launch.py of 2.15.0.
@@ -246,6 +247,9 @@ constexpr auto kTable = std::to_array<Option>({
     {Muster, Group::Muster, Prints::PythonEntry, {"--python-entry"}, "", "", kNone, {},
      "Print the folder that makes accelerate launch, fabric run and the like start through muster "
      "when it is in PYTHONPATH."},
+    {Muster, Group::Muster, Prints::Recipe, {"--recipe"}, "", "SYSTEM", kNone, kRecipes,
+     "Print a recipe to begin with: a batch script for Slurm, a Job for Kubernetes, a Dockerfile, a unit "
+     "of systemd."},
     {Muster, Group::Muster, Prints::Version, {"--version"}, "", "", kNone, {},
      "Print muster's version."},
 });

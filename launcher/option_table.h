@@ -27,7 +27,14 @@ enum class OptionOrigin : std::uint8_t {
 struct Flags;  // launcher/flags.h
 
 /// What muster prints for an option that has no value in Flags. muster then exits.
-enum class Prints : std::uint8_t { Help, Completion, TorchrunCompletion, PythonEntry, Version };
+enum class Prints : std::uint8_t {
+  Help,
+  Completion,
+  TorchrunCompletion,
+  PythonEntry,
+  Recipe,
+  Version
+};
 
 /// The field for the option's value, which also stands for the option in the code. Its type says
 /// what the option takes: a bool takes nothing; a vector takes texts separated by commas, where two

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from support import MUSTER, MusterTest, Terminal, main, wait_for
+from support import MUSTER, SOURCE, MusterTest, Terminal, main, wait_for
 
 
 class Help(MusterTest):
@@ -48,6 +48,20 @@ class Help(MusterTest):
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             self.assertIn(b"--nproc-per-node", done.stdout)
         print(f"\n    --help: {statistics.median(times_ms):.1f} ms, its start from Python included")
+
+
+class Recipe(MusterTest):
+    FILES = {"slurm": "slurm/train.sbatch", "kubernetes": "kubernetes/job.yaml", "docker": "docker/Dockerfile",
+             "systemd": "muster@.service"}
+
+    def test_each_recipe_is_the_file_of_configs(self):
+        for name, file in self.FILES.items():
+            _, out, err = self.run_muster("--recipe", name, expect=0)
+            self.assertEqual(out, (SOURCE / "configs" / file).read_text())
+            self.assertEqual(err, "")
+        code, _, err = self.run_muster("--recipe=lsf")
+        self.assertEqual(code, 2)
+        self.assertIn("invalid choice: 'lsf' (choose from 'slurm', 'kubernetes', 'docker', 'systemd')", err)
 
 
 class Completion(MusterTest):
