@@ -33,6 +33,7 @@ constexpr Duration kClosedLeast = std::chrono::seconds(5);
 constexpr Duration kConflictLeast = std::chrono::seconds(2);
 constexpr Duration kWarnAfterWaiting = std::chrono::seconds(2);
 constexpr Duration kDrainLimit = std::chrono::seconds(2);
+constexpr const char* kSilentPort = " (it accepts connections: is another program at this port?)";
 constexpr const char* kNoCertificate =
     "this node cannot host the rendezvous itself: TLS needs --rdzv-tls-cert and --rdzv-tls-key for "
     "that; or let musterd be the host";
@@ -111,6 +112,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
         conflict_since.reset();
         closed_since = closed ? closed_since.value_or(now()) : std::optional<Instant>();
         error = kind ? "it has closed the connection" : found.why;
+        if (!kind && found.was_silent) error += kSilentPort;
       }
     }
     if (now() >= deadline)

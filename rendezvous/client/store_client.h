@@ -30,6 +30,7 @@ enum class StoreErrc {
   ReplyTimedOut,        // The server has not sent the reply in time.
   Closed,           // The server has closed the connection: it refused a request, or it is gone.
   UnexpectedReply,  // The reply is not one of a TCPStore server.
+  SpeaksHttp,       // The same, and the reply is HTTP's.
   ReplyTooLarge,
   QueueEmpty,
 };

@@ -62,6 +62,9 @@ class StoreCategory final : public boost::system::error_category {
         return "the store has closed the connection";
       case StoreErrc::UnexpectedReply:
         return "the answer is not a store's";
+      case StoreErrc::SpeaksHttp:
+        return "the answer is not a store's, but HTTP: is this the port of --http? Nodes meet at "
+               "the port of --port";
       case StoreErrc::ReplyTooLarge:
         return "the answer is too large";
       case StoreErrc::QueueEmpty:
@@ -198,7 +201,9 @@ StoreExchange::Awaitable StoreExchange::read_nonce() {
   if (const error_code ec = co_await read(nonce.data(), nonce.size()); ec) co_return ec;
   const bool ours =
       boost::endian::load_little_u32(nonce.data()) == static_cast<std::uint32_t>(::getpid());
-  co_return ours ? error_code() : make_error_code(StoreErrc::UnexpectedReply);
+  if (ours) co_return error_code();
+  constexpr std::array<unsigned char, 4> kHttp{'H', 'T', 'T', 'P'};
+  co_return make_error_code(nonce == kHttp ? StoreErrc::SpeaksHttp : StoreErrc::UnexpectedReply);
 }
 
 /// Looks up the name, and tries its addresses once. Remembered addresses that do not work are
@@ -239,8 +244,8 @@ StoreExchange::Awaitable StoreExchange::connect() {
     const error_code ec = co_await connect_by_name(deadline);
     if (!ec) co_return ec;
     close();
-    const bool final_no =
-        ec == StoreErrc::UnexpectedReply || tls_failure().kind == TlsFailure::Kind::Refused;
+    const bool final_no = ec == StoreErrc::UnexpectedReply || ec == StoreErrc::SpeaksHttp ||
+                          tls_failure().kind == TlsFailure::Kind::Refused;
     if (!options_.retry || final_no) co_return ec;
     if (now() + pause >= deadline) co_return ec;  // This error says more than ConnectTimedOut.
     deadline_.expires_after(pause);

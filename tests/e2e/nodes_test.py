@@ -3,6 +3,7 @@ import signal
 import time
 
 from nodes import NodesTest
+from ports import free_port
 from support import main, wait_for
 
 
@@ -252,6 +253,21 @@ class Waiting(NodesTest):
             wait_for(lambda: "waiting for" in self.read("err.a"), "a to wait")
             node.send_signal(number)
             self.ends(a=-number)
+
+    def test_a_wait_says_for_whom_where_until_when_and_what_they_must_run(self):
+        port = free_port()
+        more = f"--master-port={port}"
+        for address, doubt in (("127.0.0.1", "127.0.0.1 is each machine itself, so only nodes on this machine can come"),
+                               ("203.0.113.7", "203.0.113.7 is no address of this machine, but node rank 0 hosts the store "
+                                               "there: is this node another rank")):
+            process = self.start("--nnodes=2", "--node-rank=0", f"--master-addr={address}", more, "--no-python", "true")
+            wait_for(lambda: "waiting for node rank 1" in self.read("err"), "node 0 to wait")
+            said = self.read("err")
+            self.assertIn(f"waiting for node rank 1 at {address}:{port}, for 900 s at most (--rdzv-conf timeout); each of "
+                          f"them runs the same command with its own --node-rank, --master-addr={address} and {more}", said)
+            self.assertIn(doubt, said)
+            process.kill()
+            process.wait()
 
     def test_a_silent_stranger_does_not_hang_us(self):
         import socket

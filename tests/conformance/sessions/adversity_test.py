@@ -54,7 +54,8 @@ def a_name_that_nobody_knows(nodes):
 
 def a_store_that_says_nothing(nodes):
     silent = Listener()
-    assert "did not answer in time" in bounded_error(nodes, silent.port, 4)
+    assert "did not answer in time (it accepts connections: is another program at this port?)" in \
+        bounded_error(nodes, silent.port, 4)
     assert silent.connections
 
 
@@ -67,7 +68,10 @@ def a_store_that_closes(nodes):
 
 def something_else_at_the_port(nodes):
     web = Listener(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-    assert "not a store's" in bounded_error(nodes, web.port, 4)
+    assert "not a store's, but HTTP: is this the port of --http?" in bounded_error(nodes, web.port, 4)
+    other = Listener(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n"))
+    reason = bounded_error(nodes, other.port, 4)
+    assert "not a store's" in reason and "HTTP" not in reason, reason
 
 
 def greet_and_close(connection):
