@@ -255,11 +255,11 @@ class Waiting(NodesTest):
             self.ends(a=-number)
 
     def test_a_wait_says_for_whom_where_until_when_and_what_they_must_run(self):
-        port = free_port()
-        more = f"--master-port={port}"
         for address, doubt in (("127.0.0.1", "127.0.0.1 is each machine itself, so only nodes on this machine can come"),
                                ("203.0.113.7", "203.0.113.7 is no address of this machine, but node rank 0 hosts the store "
                                                "there: is this node another rank")):
+            port = free_port()
+            more = f"--master-port={port}"
             process = self.start("--nnodes=2", "--node-rank=0", f"--master-addr={address}", more, "--no-python", "true")
             wait_for(lambda: "waiting for node rank 1" in self.read("err"), "node 0 to wait")
             said = self.read("err")
@@ -277,7 +277,8 @@ class Waiting(NodesTest):
             self.port = stranger.getsockname()[1]
             self.node("a", 2, "--rdzv-conf=is_host=false,read_timeout=1")
             self.ends(a=1)
-            self.assertIn("did not answer in time", self.read("err.a"))
+            self.assertIn("did not answer in time (it accepts connections: is another program at this port?)",
+                          self.read("err.a"))
 
     def test_a_join_timeout_alone_bounds_a_host_that_accepts_and_never_answers(self):
         import socket
