@@ -145,7 +145,6 @@ void RunService::restore(StoredRun stored, Time time) {
   if (find(key) != nullptr) return;
   auto run = std::make_unique<Run>(report_bytes_);
   run->key = key;
-  ++peers_[run->peer].runs;
   run->rendezvous = new_rendezvous();
   run->history = new_history();
   run->rendezvous->restore(stored.record, stored.members, time.now);
@@ -170,7 +169,7 @@ void RunService::restore(StoredRun stored, Time time) {
                                         .cause = failure->cause,
                                         .text = failure->text});
   }
-  Run& here = *(runs_[key] = std::move(run));
+  Run& here = runs_.add(std::move(run));
   finish_change(here, time.now);
 }
 

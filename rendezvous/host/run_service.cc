@@ -27,11 +27,6 @@ RunService::RunService(RunServiceOptions options)
 
 // --- runs ----------------------------------------------------------------------------------------
 
-RunService::Run* RunService::find(std::string_view key) const {
-  const auto found = runs_.find(key);
-  return found == runs_.end() ? nullptr : found->second.get();
-}
-
 const Rendezvous* RunService::rendezvous(std::string_view run_id) const {
   const Run* run = find(std::string(kStateKeyPrefix).append(run_id));
   return run == nullptr ? nullptr : run->rendezvous.get();
@@ -62,39 +57,22 @@ RunService::Run* RunService::make_run(const std::string& key, const std::string&
   auto run = std::make_unique<Run>(report_bytes_);
   run->key = key;
   run->peer = peer;
-  ++peers_[peer].runs;
   run->rendezvous = new_rendezvous();
   run->history = new_history();
   run->turns = CompareSetTurns(options_.turns);
   gate_.send(ShowState{key});
-  return (runs_[key] = std::move(run)).get();
+  return &runs_.add(std::move(run));
 }
 
 /// If this peer or the whole service has too many runs, forgets the longest deserted one of them.
 /// Returns whether there is room.
 bool RunService::make_room(const std::string& peer) {
-  const auto known = peers_.find(peer);
-  if (known != peers_.end() && known->second.runs >= options_.runs_per_peer)
-    return forget_oldest(known->second.idle);
-  return runs_.size() < options_.runs || forget_oldest(idle_);
-}
-
-bool RunService::forget_oldest(const IdleRuns& idle) {
-  if (idle.empty()) return false;
-  Run* run = find(idle.begin()->second);
-  if (run == nullptr) return false;
-  forget(*run);
+  const RunRegistry::Limits limits{options_.runs, options_.runs_per_peer};
+  if (runs_.has_room(peer, limits)) return true;
+  Run* oldest = runs_.longest_idle(peer, limits);
+  if (oldest == nullptr) return false;
+  forget(*oldest);
   return true;
-}
-
-void RunService::set_idle(Run& run, std::optional<Instant> since) {
-  if (run.idle == since) return;
-  IdleRuns& of_peer = peers_[run.peer].idle;
-  for (IdleRuns* runs : {&idle_, &of_peer}) {
-    if (run.idle) runs->erase({*run.idle, run.key});
-    if (since) runs->emplace(*since, run.key);
-  }
-  run.idle = since;
 }
 
 /// Keeps a deserted run that has ended, and lets the oldest such run go if there are too many.
@@ -110,9 +88,7 @@ void RunService::keep_ended(Run& run, Instant now) {
   drop_kept(*oldest);
   if (oldest == &run) return;
   // It is forgotten in its own turn: nothing may be erased here.
-  if (oldest->deadline) deadlines_.erase({*oldest->deadline, oldest->key});
-  oldest->deadline = now;
-  deadlines_.emplace(now, oldest->key);
+  runs_.set_deadline(*oldest, now);
 }
 
 void RunService::drop_kept(Run& run) {
@@ -153,12 +129,8 @@ void RunService::forget(Run& run) {
 
 void RunService::erase(Run& run) {
   gate_.forget(std::string(run.id()));
-  if (run.deadline) deadlines_.erase({*run.deadline, run.key});
-  set_idle(run, std::nullopt);
   drop_kept(run);
-  if (const auto peer = peers_.find(run.peer); peer != peers_.end() && --peer->second.runs == 0)
-    peers_.erase(peer);
-  if (const auto found = runs_.find(run.key); found != runs_.end()) runs_.erase(found);
+  runs_.erase(run);
 }
 
 bool RunService::return_key_to_store(std::string_view key) {
@@ -222,8 +194,7 @@ bool RunService::is_client(ConnectionId client, std::string_view key) const {
 }
 
 std::optional<Instant> RunService::next_deadline() const {
-  std::optional<Instant> next;
-  if (!deadlines_.empty()) next = deadlines_.begin()->first;
+  std::optional<Instant> next = runs_.next_deadline();
   if (!held_joins_.empty() && !options_.shared_state)
     next = std::min(next.value_or(refuse_joins_at_), refuse_joins_at_);
   const auto patient_until = gate_.patient_until();
@@ -240,7 +211,7 @@ void RunService::finish_change(Run& run, Instant now) {
     run.deserted.reset();
   else if (!run.deserted)
     run.deserted = now;
-  set_idle(run, run.clients.empty() ? run.deserted : std::nullopt);
+  runs_.set_idle(run, run.clients.empty() ? run.deserted : std::nullopt);
   keep_ended(run, now);
   std::optional<Instant> next = run.rendezvous->next_deadline();
   const auto also = [&](std::optional<Instant> other) {
@@ -255,10 +226,7 @@ void RunService::finish_change(Run& run, Instant now) {
   // timer that fires late.
   if (run.must_notify() && !run.waiting.empty()) also(std::max(run.notify_at, now));
   also(forget_at(run));
-  if (next == run.deadline) return;
-  if (run.deadline) deadlines_.erase({*run.deadline, run.key});
-  run.deadline = next;
-  if (next) deadlines_.emplace(*next, run.key);
+  runs_.set_deadline(run, next);
 }
 
 void RunService::time_passed(Time time) {
@@ -269,12 +237,7 @@ void RunService::time_passed(Time time) {
     log_state_problem();
   }
   refuse_overdue_joins(time.now);
-  std::vector<std::string> due;
-  for (const auto& [at, key] : deadlines_) {
-    if (at > time.now) break;
-    due.push_back(key);
-  }
-  for (const std::string& key : due) {
+  for (const std::string& key : runs_.due(time.now)) {
     Run* run = find(key);
     if (run == nullptr) continue;
     if (const auto at = forget_at(*run); at && time.now >= *at)
@@ -379,7 +342,7 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
   if (run == nullptr) run = make_run(key, peer_address);
   if (run == nullptr) return refuse(full());
   run->clients.insert(from.value);
-  set_idle(*run, std::nullopt);
+  runs_.set_idle(*run, std::nullopt);
   clients_[from.value] = {{.run = run,
                            .native = true,
                            .resumes = hello.resumes,

@@ -19,12 +19,13 @@
 #include <variant>
 #include <vector>
 
-#include "base/line_bucket.h"
 #include "rendezvous/access/tls_allow.h"
 #include "rendezvous/host/durability_gate.h"
+#include "rendezvous/host/hosted_run.h"
 #include "rendezvous/host/node_reports.h"
 #include "rendezvous/host/rendezvous.h"
 #include "rendezvous/host/run_effect.h"
+#include "rendezvous/host/run_registry.h"
 #include "rendezvous/messages/native_codec.h"
 #include "rendezvous/rounds/limits.h"
 #include "rendezvous/state/run_state.h"
@@ -211,60 +212,7 @@ class RunService {
   void forget_question(std::uint64_t number) { questions_.erase(number); }
 
  private:
-  struct LineLimit {
-    LineBucket bucket{50, std::chrono::seconds(1)};
-    std::uint64_t left_out = 0;
-  };
-  struct Run {
-    explicit Run(std::size_t& report_bytes) : reports(report_bytes) {}
-
-    std::string key;
-    std::unique_ptr<Rendezvous> rendezvous;  // Replaced when the run begins again. Never null.
-    CompareSetTurns turns;
-    std::uint64_t generation = 0;
-    std::set<std::uint32_t> clients;
-    /// A muster node that waits for a round, or for other nodes to finish.
-    struct Waiter {
-      Instant notify_at{};  // The first message is sent then. Most waits are over before.
-      std::string last_text;
-    };
-    std::map<std::uint32_t, Waiter> waiting;
-    KeptBytes text;
-    std::optional<std::uint64_t> text_revision;
-    /// The client at which the next part of the waiting messages begins. They are sent in parts, so
-    /// that other runs are served in between. Empty: all parts are sent.
-    std::optional<std::uint32_t> notify_from;
-    std::string peer;                      // The address of the client that began it.
-    std::optional<Instant> deserted;       // It has had no nodes since then.
-    std::optional<Instant> idle;           // Its entry in idle_: deserted and without connections.
-    std::optional<Instant> deadline;       // Its entry in deadlines_.
-    bool notify_pending = false;           // Something has changed since the last waiting messages.
-    Instant notify_at{};                   // When the next waiting messages may be sent.
-    Instant notify_again{};                // notify_at after the last part.
-    bool was_preparing = false;            // The phase was Preparing at the last notify_waiting().
-    std::optional<Instant> gathering;      // When the first node of the next round came.
-    std::size_t joins = 0;                 // The number of joins in this generation.
-    LineLimit node_lines;                  // Log lines about its nodes.
-    LineLimit round_lines;                 // Log lines about its rounds, and about the run itself.
-    std::optional<Instant> repeat_master;  // When to repeat rank 0's address if it is missing.
-    std::optional<std::int64_t> logged_round;
-    RunHistory history;
-    std::optional<RecordedFailure> first_failure;  // Of `history`, for the record.
-    /// What its node has reported about the first failure: NodeReports may drop it, and a host that
-    /// is started again has only the record.
-    std::optional<FailureReport> failure_report;
-    std::int64_t ended_ms = 0;  // When it ended, in ms since 1970; 0: not yet, or not known.
-    std::optional<std::pair<std::int64_t, std::string>> kept;  // Its entry in kept_.
-    bool only_for_people = false;  // Kept for longer than forget_after: its keys are removed.
-    NodeReports reports;
-    bool logged_begin = false;
-    bool logged_end = false;
-    bool logged_closed = false;
-    bool logged_broken = false;
-
-    bool must_notify() const { return notify_pending || notify_from.has_value(); }
-    std::string_view id() const { return std::string_view(key).substr(kStateKeyPrefix.size()); }
-  };
+  using Run = HostedRun;
   struct Client {
     Run* run = nullptr;
     bool native = false;
@@ -285,20 +233,12 @@ class RunService {
     Instant until;
   };
 
-  Run* find(std::string_view key) const;
-  /// Runs that may be forgotten to make room, the longest deserted first.
-  using IdleRuns = std::set<std::pair<Instant, std::string>>;
-  struct Peer {
-    std::size_t runs = 0;
-    IdleRuns idle;
-  };
+  Run* find(std::string_view key) const { return runs_.find(key); }
   CompareSetOutcome begin_by_state(ConnectionId from, const StateCompareSet& request,
                                    DecodedTexts& texts, Run*& run);
   std::unique_ptr<Rendezvous> new_rendezvous(std::int64_t generation = 0, bool ended = false);
   Run* make_run(const std::string& key, const std::string& peer);
   bool make_room(const std::string& peer);
-  bool forget_oldest(const IdleRuns& idle);
-  void set_idle(Run& run, std::optional<Instant> since);
   void keep_ended(Run& run, Instant now);
   void drop_kept(Run& run);
   void note_failure_report(Run& run);
@@ -388,12 +328,9 @@ class RunService {
 
   RunServiceOptions options_;
   std::size_t report_bytes_ = 0;  // Declared before runs_: their destructors change it.
-  std::map<std::string, std::unique_ptr<Run>, std::less<>> runs_;  // By key.
+  RunRegistry runs_;
   /// A torchrun connection may take part in several runs, a muster connection in one.
   std::map<std::uint32_t, std::vector<Client>> clients_;
-  std::set<std::pair<Instant, std::string>> deadlines_;
-  IdleRuns idle_;
-  std::map<std::string, Peer> peers_;                // By address, for existing runs only.
   std::map<std::uint64_t, ConnectionId> questions_;  // By number: the connection that is asked.
   DurabilityGate gate_;
   std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.

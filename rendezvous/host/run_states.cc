@@ -61,7 +61,7 @@ bool RunService::add_state_client(ConnectionId from, Run& run) {
   if (known.empty()) ++state_clients_;
   run.clients.insert(from.value);
   known.push_back({.run = &run, .generation = run.generation});
-  set_idle(run, std::nullopt);
+  runs_.set_idle(run, std::nullopt);
   return true;
 }
 
