@@ -46,7 +46,10 @@ RunRecord make_record(const RunCore& run, const RunSettings& settings) {
 void RunJournal::begin_with(const RunRecord& record, const std::vector<MemberRecord>& members) {
   record_ = record;
   record_->last_call_left.reset();
+  // The run's own changes do not touch what its service adds.
   record_->first_failure.reset();
+  record_->failure_report.reset();
+  record_->ended_at_ms.reset();
   for (const MemberRecord& member : members)
     members_.emplace(member.name, member);
 }
