@@ -65,6 +65,8 @@ struct Flags {
   std::string failure_report;
   std::string exit_code;  // torchrun, propagate
   std::optional<std::string> omp;
+  bool warm = false;
+  std::optional<std::string> warm_modules;
   std::optional<std::string> log_max_bytes;
   std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;

@@ -175,6 +175,11 @@ void Finder::find_misread() {
   add_if_on_command_line(
       &Flags::monitor_interval,
       " has no effect: muster does not poll, it is told at once when a worker ends");
+  if (flags_.warm && !plan_.warm)
+    add(&Flags::warm, " has no effect with " + flags_.name_of(&Flags::no_python) +
+                          ": only Python scripts can be started warm");
+  if (flags_.warm_modules && !flags_.warm)
+    add(&Flags::warm_modules, " has no effect without --warm");
   if (flags_.run_path)
     for (const OptionField& field : Fields{&Flags::module, &Flags::no_python})
       add_if_on_command_line(field, " has no effect with --run-path, which runs a Python file");

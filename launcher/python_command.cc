@@ -26,6 +26,10 @@ constexpr const char* kLogsSpecsProgram =
 #include "launcher/logs_specs_program.inc"
     ;
 
+constexpr const char* kZygoteProgram =
+#include "launcher/zygote_program.inc"
+    ;
+
 std::string_view variable(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::string_view{} : std::string_view(found->second);
@@ -247,6 +251,8 @@ void plan_worker_command(const Flags& flags, const std::string& python, AgentOpt
     agent.command = {python, "-u"};
     if (flags.module) agent.command.emplace_back("-m");
   }
+  if (flags.warm && (flags.run_path || !flags.no_python))
+    agent.warm = WarmOptions{.program = kZygoteProgram, .modules = flags.warm_modules.value_or("")};
   agent.command.push_back(flags.script);
   if (flags.launch_module && !flags.use_env) agent.local_rank_argument_at = agent.command.size();
   agent.command.insert(agent.command.end(), flags.script_arguments.begin(),

@@ -149,6 +149,12 @@ struct RendezvousOptions {
   bool shares_store = true;
 };
 
+/// --warm: workers are forks of a process that has done the imports.
+struct WarmOptions {
+  std::string program;  // The text of launcher/zygote.py.
+  std::string modules;  // Further modules that it imports, separated by commas.
+};
+
 struct AgentOptions {
   int min_nodes = 1;
   int max_nodes = 1;
@@ -179,7 +185,8 @@ struct AgentOptions {
   /// The position at which "--local-rank=N" is inserted (torch.distributed.launch). Empty for
   /// torchrun.
   std::optional<std::size_t> local_rank_argument_at;
-  std::string entry_point;  // The failure summary's title: the script, module or program.
+  std::optional<WarmOptions> warm;  // --warm; only if the command is Python's.
+  std::string entry_point;          // The failure summary's title: the script, module or program.
 
   /// Variables that are added to the agent's own environment, or override it: CUDA_VISIBLE_DEVICES
   /// of --nproc-per-node gpu:1,3, OMP_NUM_THREADS of --omp.

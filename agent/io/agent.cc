@@ -210,6 +210,14 @@ class Agent {
         return stop_.on_leftovers(report);
       case ShimReport::Kind::Forwarded:
         return stop_.on_forwarded(report);
+      case ShimReport::Kind::StartedCold:
+        return spdlog::warn("--warm: {}: {}",
+                            report.count == 0 ? "the workers start cold"
+                                              : "the workers of restart " +
+                                                    std::to_string(report.count) + " start cold",
+                            report.text.data());
+      case ShimReport::Kind::ZygoteReady:
+        return spdlog::info("zygote_ready pid={}", report.pid);
       case ShimReport::Kind::AllGone:
         if (report.pid == 0)
           sessions_.clear();

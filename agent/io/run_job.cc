@@ -91,6 +91,9 @@ int run_job(const AgentOptions& options, const std::vector<std::string>& environ
       {.signals = handled,
        .request_signal = is_free ? SIGUSR2 : 0,
        .forwarded = forwarded,
+       .warm = options.warm ? std::optional(WarmSetup{.program = options.warm->program,
+                                                      .modules = options.warm->modules})
+                            : std::nullopt,
        .cgroup = cgroup,
        .shutdown_timeout =
            std::chrono::duration_cast<std::chrono::milliseconds>(options.shutdown_timeout),

@@ -90,6 +90,7 @@ class Shim {
       forward_step();
       check_agent();
       workers_.signal_spared_groups(now());
+      until_zygote_check_ = workers_.check_zygote(now());
       stop_step();
       end_leftovers_step();
       kill_step();
@@ -99,6 +100,7 @@ class Shim {
 
   /// Kills what is left, waits for the agent, reports, sends the outcome. Every wait has a limit.
   void finish() {
+    workers_.stop_zygote();
     if (agent_gone_) begin_rescue();
     kill_leftovers();
     if (front_gone_) ::close(socket_);  // The agent then removes its files and exits.
@@ -126,6 +128,7 @@ class Shim {
     if (const auto due = forwarded_.next_due()) wait = std::min(wait, *due - now());
     if (leftovers_) wait = std::min(wait, leftovers_->until_next_check());
     if (const auto check = workers_.until_spared_check()) wait = std::min(wait, *check);
+    if (until_zygote_check_) wait = std::min(wait, *until_zygote_check_);
     return static_cast<int>(
         std::chrono::ceil<std::chrono::milliseconds>(std::clamp<Duration>(wait, 0ms, 60s)).count());
   }
@@ -249,7 +252,7 @@ class Shim {
     workers_.before_reap(info.si_pid);
     if (::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG) != 0)
       return false;
-    if (rescue_.handle_child_end(info.si_pid)) return true;
+    if (rescue_.handle_child_end(info.si_pid) || workers_.on_zygote_end(info)) return true;
     if (info.si_pid == agent_) {
       agent_status_ = info;
       agent_reaped_ = true;
@@ -417,6 +420,7 @@ class Shim {
   std::set<pid_t> spared() const {
     std::set<pid_t> ours = rescue_.processes();
     if (!agent_reaped_) ours.insert(agent_);
+    if (workers_.zygote() > 0) ours.insert(workers_.zygote());
     return ours;
   }
 
@@ -474,10 +478,12 @@ class Shim {
   WorkerCgroup cgroup_{setup_.cgroup};
   ShimWorkers workers_{
       {.setup = setup_.workers,
+       .warm = setup_.warm,
        .cgroup = cgroup_,
        .outbox = outbox_,
        .watch = [this](int fd) { watch(fd, EPOLLIN); },
        .unwatch = [this](int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }}};
+  std::optional<Duration> until_zygote_check_;
   DescendantKiller killer_{cgroup_};
   Outcome outcome_{.exit_code = 1};
   OutputRescue rescue_;

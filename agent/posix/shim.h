@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "agent/core/leftovers.h"
 #include "agent/core/worker_end.h"
 #include "agent/posix/spawn.h"
+#include "agent/posix/warm_starts.h"
 
 namespace muster {
 
@@ -38,10 +40,11 @@ struct ShimSetup {
   int agent_socket = -1;
   int front_socket = -1;
   WorkerSetup workers;
-  std::string cgroup;          // The name of the workers' cgroup.
-  sigset_t watched{};          // Those that the shim reads from a descriptor; they are blocked.
-  int request_signal = 0;      // See SplitOptions.
-  std::vector<int> forwarded;  // See SplitOptions.
+  std::optional<WarmSetup> warm;  // --warm
+  std::string cgroup;             // The name of the workers' cgroup.
+  sigset_t watched{};             // Those that the shim reads from a descriptor; they are blocked.
+  int request_signal = 0;         // See SplitOptions.
+  std::vector<int> forwarded;     // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
   /// After the loss of the agent: see ShimWorkers::signal().
   std::chrono::milliseconds until_group{0};

@@ -78,6 +78,9 @@ struct ShimReport {
     /// The shim sent signal `status` to the worker, which was alive. `code` is 1 if the worker
     /// catches, ignores or blocks that signal, and so can end in its own way; else 0.
     WorkerSignalled,
+    /// --warm: workers of attempt `count` start cold, because of `text`.
+    StartedCold,
+    ZygoteReady,  // The zygote, process `pid`, has done its imports.
   };
   Kind kind = Kind::SignalReceived;
   std::int32_t worker = 0;
@@ -91,6 +94,7 @@ struct ShimReport {
   std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
   std::int64_t limit_ms = 0;
   std::array<LeftProcess, 8> left = {};
+  std::array<char, 160> text = {};  // Ends with a NUL.
 };
 
 /// A worker's program, arguments, environment, CPUs and log files, in a memfd.

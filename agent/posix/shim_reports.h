@@ -66,6 +66,16 @@ inline ShimReport worker_signalled(int worker, pid_t pid, int signal, bool can_o
           .clock_offset_ms = clock_offset_ms()};
 }
 
+inline ShimReport started_cold(int attempt, const std::string& reason) {
+  ShimReport report{.kind = ShimReport::Kind::StartedCold, .count = attempt, .wall_ms = wall_ms()};
+  reason.copy(report.text.data(), report.text.size() - 1);
+  return report;
+}
+
+inline ShimReport zygote_ready(pid_t pid) {
+  return {.kind = ShimReport::Kind::ZygoteReady, .pid = pid, .wall_ms = wall_ms()};
+}
+
 /// `left`: a process that could not be killed, or 0.
 inline ShimReport all_gone(pid_t left) {
   return {.kind = ShimReport::Kind::AllGone, .pid = left, .wall_ms = wall_ms()};

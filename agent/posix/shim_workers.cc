@@ -15,8 +15,37 @@
 
 namespace muster {
 
+ShimWorkers::ShimWorkers(Context context) : context_(std::move(context)) {
+  if (!context_.warm) return;
+  warm_.emplace(WarmStarts::Context{
+      .setup = *context_.warm,
+      .workers = context_.setup,
+      .cgroup = context_.cgroup,
+      .outbox = context_.outbox,
+      .watch = context_.watch,
+      .unwatch = context_.unwatch,
+      .start_cold = [this](const ShimRequest& request,
+                           std::vector<OwnedFd> fds) { start_cold(request, std::move(fds)); },
+      .adopt = [this](WarmWorker started) { adopt(std::move(started)); }});
+}
+
 void ShimWorkers::start(const ShimRequest& request, std::vector<OwnedFd> fds) {
   records_.record_request(request.worker, {request.number, request.attempt});
+  if (warm_) return warm_->start(request, std::move(fds));
+  start_cold(request, std::move(fds));
+}
+
+/// A fork of the zygote runs the script.
+void ShimWorkers::adopt(WarmWorker started) {
+  const pid_t pid = started.pid;
+  sessions_.insert(pid);
+  ShimWorker& worker = workers_[pid] = ShimWorker{.number = started.number,
+                                                  .pidfd = std::move(started.pidfd),
+                                                  .readers = std::move(started.readers)};
+  report_start(pid, worker);
+}
+
+void ShimWorkers::start_cold(const ShimRequest& request, std::vector<OwnedFd> fds) {
   BegunWorker begun = begin_worker(request, std::move(fds), context_.setup, context_.cgroup.open());
   BegunSpawn& child = begun.spawn;
   if (child.error != 0)
@@ -37,6 +66,7 @@ void ShimWorkers::finish_starts() {
 }
 
 bool ShimWorkers::on_status(int fd) {
+  if (warm_ && warm_->on_readable(fd)) return true;
   const auto start = starting_.find(fd);
   if (start == starting_.end()) return false;
   const auto worker = workers_.find(start->second);
@@ -54,16 +84,32 @@ void ShimWorkers::finish_start(pid_t pid, ShimWorker& worker) {
   worker.has_failed = result->error != 0;
   if (worker.has_failed) return context_.outbox.add(start_failed(worker.number, *result));
   worker.memory.reset();
+  report_start(pid, worker);
+  if (worker.signal_after_start != 0)
+    signal_worker(pid, worker, worker.signal_after_start, To::Group);
+}
+
+void ShimWorkers::report_start(pid_t pid, ShimWorker& worker) {
   if (job_is_stopped_) ::kill(-pid, SIGSTOP);  // A restart may begin while the job is stopped.
   const ShimReport report = started(worker.number, pid);
   records_.record_start(report);
   context_.watch(worker.pidfd.get());
   context_.outbox.add(report);
-  if (worker.signal_after_start != 0)
-    signal_worker(pid, worker, worker.signal_after_start, To::Group);
+}
+
+std::optional<Duration> ShimWorkers::check_zygote(Instant now) {
+  if (!warm_) return std::nullopt;
+  warm_->on_time(now);
+  const std::optional<Instant> deadline = warm_->next_deadline();
+  return deadline ? std::optional(*deadline - now) : std::nullopt;
+}
+
+void ShimWorkers::stop_zygote() {
+  if (warm_) warm_->stop();
 }
 
 void ShimWorkers::signal(int number, Duration until_group, std::optional<int> only) {
+  if (warm_) warm_->abort();
   for (auto& [pid, worker] : workers_) {
     if (only && worker.number != *only) continue;
     const bool spares = spare_group(pid, worker, number, until_group);
@@ -114,6 +160,7 @@ void ShimWorkers::before_reap(pid_t pid) {
 }
 
 void ShimWorkers::kill_processes() {
+  if (warm_) warm_->abort();
   for (auto& [pid, worker] : workers_)
     signal_worker(pid, worker, SIGKILL, To::Process);
 }

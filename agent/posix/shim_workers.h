@@ -17,6 +17,7 @@
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/shim_worker.h"
 #include "agent/posix/spawn.h"
+#include "agent/posix/warm_starts.h"
 #include "agent/posix/worker_cgroup.h"
 #include "base/system/owned_fd.h"
 #include "base/time.h"
@@ -29,6 +30,7 @@ class ShimWorkers {
  public:
   struct Context {
     const WorkerSetup& setup;
+    const std::optional<WarmSetup>& warm;
     WorkerCgroup& cgroup;
     ReportQueue& outbox;
     /// Has the shim's loop call on_status() or reap the worker when the descriptor is readable.
@@ -37,12 +39,12 @@ class ShimWorkers {
     /// reporting its old number.
     std::function<void(int fd)> unwatch;
   };
-  explicit ShimWorkers(Context context) : context_(std::move(context)) {}
+  explicit ShimWorkers(Context context);
 
   void start(const ShimRequest& request, std::vector<OwnedFd> fds);
   /// Reports the starts of which the result is known. The others are reported later.
   void finish_starts();
-  /// True if `fd` tells how a start ended; the start is then reported.
+  /// True if `fd` tells how a start ended, or is of the zygote; a start is then reported.
   bool on_status(int fd);
 
   /// Signals the groups of all workers, or of worker `only`, and reports each signal. A worker that
@@ -77,7 +79,16 @@ class ShimWorkers {
   /// The reading ends of the pipes of all workers.
   std::vector<OutputReader> take_readers();
 
-  bool empty() const { return workers_.empty(); }
+  /// The pid of the zygote, which is no worker; -1: there is none.
+  pid_t zygote() const { return warm_ ? warm_->zygote() : -1; }
+  bool on_zygote_end(const siginfo_t& info) { return warm_ && warm_->on_end(info); }
+  /// Looks at the zygote's deadline. How long the loop may wait before the next call; empty: there
+  /// is no deadline.
+  std::optional<Duration> check_zygote(Instant now);
+  /// The job is over: kills the zygote.
+  void stop_zygote();
+
+  bool empty() const { return workers_.empty() && !(warm_ && warm_->has_waiting()); }
   /// Whether a worker of this attempt has begun this session. It may have ended.
   bool has_session(pid_t session) const { return sessions_.contains(session); }
   /// The attempt is over, and nothing is left of it.
@@ -85,6 +96,9 @@ class ShimWorkers {
   const WorkerRecords& records() const { return records_; }
 
  private:
+  void start_cold(const ShimRequest& request, std::vector<OwnedFd> fds);
+  void adopt(WarmWorker started);
+  void report_start(pid_t pid, ShimWorker& worker);
   void finish_start(pid_t pid, ShimWorker& worker);
   enum class To { Group, Process };
   void signal_worker(pid_t pid, ShimWorker& worker, int number, To to);
@@ -93,9 +107,10 @@ class ShimWorkers {
   Context context_;
   WorkerRecords records_;
   std::map<pid_t, ShimWorker> workers_;
-  std::map<int, pid_t> starting_;  // From ShimWorker::status to the worker's pid.
-  std::set<pid_t> sessions_;       // Of this attempt: the workers' pids.
-  bool job_is_stopped_ = false;    // By ctrl-Z.
+  std::map<int, pid_t> starting_;   // From ShimWorker::status to the worker's pid.
+  std::set<pid_t> sessions_;        // Of this attempt: the workers' pids.
+  bool job_is_stopped_ = false;     // By ctrl-Z.
+  std::optional<WarmStarts> warm_;  // --warm
 };
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct SplitOptions {
   /// Signals that the front and the shim read and pass on to the workers. They do not end the job.
   /// None of them is in `signals`, and none is request_signal.
   std::vector<int> forwarded = {};
+  std::optional<WarmSetup> warm = {};  // --warm
   /// The name of the workers' cgroup (worker_cgroup.h).
   std::string cgroup;
   /// The time between SIGTERM and SIGKILL for workers of a lost agent (--shutdown-timeout).

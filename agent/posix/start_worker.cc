@@ -58,6 +58,27 @@ std::vector<OutputReader> open_readers(const std::array<int, 3>& fds,
   return readers;
 }
 
+/// The worker's descriptors among those of the request, which keeps owning them, and the handles of
+/// their log files.
+struct Streams {
+  std::array<int, 3> fds{-1, -1, -1};
+  std::array<OwnedFd, 3> handles;
+};
+
+Streams streams_of(const ShimRequest& request, std::vector<OwnedFd>& fds) {
+  Streams streams;
+  std::size_t next = 1;
+  for (std::size_t stream = 0; stream < 3; ++stream)
+    if ((request.streams >> stream & 1U) != 0 && next < fds.size())
+      streams.fds[stream] = fds[next++].get();
+  for (std::size_t stream = 0; stream < 3; ++stream)
+    if ((request.handles >> stream & 1U) != 0 && next < fds.size())
+      streams.handles[stream] = std::move(fds[next++]);
+  for (OwnedFd& handle : streams.handles)
+    if (are_scarce(handle)) handle.reset();
+  return streams;
+}
+
 }  // namespace
 
 BegunWorker begin_worker(const ShimRequest& request, std::vector<OwnedFd> fds,
@@ -76,20 +97,18 @@ BegunWorker begin_worker(const ShimRequest& request, std::vector<OwnedFd> fds,
   options.cpu_mask = command->cpu_mask;
   options.cgroup = cgroup;
   options.owner = command;
-  std::size_t next = 1;
-  for (std::size_t stream = 0; stream < 3; ++stream)
-    if ((request.streams >> stream & 1U) != 0 && next < fds.size())
-      options.fds[stream] = fds[next++].get();
-  std::array<OwnedFd, 3> handles;
-  for (std::size_t stream = 0; stream < 3; ++stream)
-    if ((request.handles >> stream & 1U) != 0 && next < fds.size())
-      handles[stream] = std::move(fds[next++]);
-  for (OwnedFd& handle : handles)
-    if (are_scarce(handle)) handle.reset();
+  Streams streams = streams_of(request, fds);
+  options.fds = streams.fds;
   BegunWorker worker{begin_spawn(options), {}};
   if (worker.spawn.error == 0)
-    worker.readers = open_readers(options.fds, command->log_files, std::move(handles));
+    worker.readers = open_readers(streams.fds, command->log_files, std::move(streams.handles));
   return worker;
+}
+
+std::vector<OutputReader> worker_readers(const ShimRequest& request, std::vector<OwnedFd>& fds,
+                                         const PackedCommand& command) {
+  Streams streams = streams_of(request, fds);
+  return open_readers(streams.fds, command.log_files, std::move(streams.handles));
 }
 
 }  // namespace muster

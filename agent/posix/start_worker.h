@@ -21,4 +21,9 @@ struct BegunWorker {
 BegunWorker begin_worker(const ShimRequest& request, std::vector<OwnedFd> fds,
                          const WorkerSetup& setup, int cgroup);
 
+/// The readers of a worker that was started otherwise, from the same request. Moves the handles out
+/// of `fds`.
+std::vector<OutputReader> worker_readers(const ShimRequest& request, std::vector<OwnedFd>& fds,
+                                         const PackedCommand& command);
+
 }  // namespace muster

@@ -68,6 +68,14 @@ int WorkerCgroup::open() {
   return fd_.get();
 }
 
+void WorkerCgroup::add(pid_t pid) {
+  if (open() < 0) return;
+  const OwnedFd fd(::open((dir_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  const std::string text = std::to_string(pid);
+  // An error is ignored, as for a cold worker: the process stays in muster's own cgroup.
+  [[maybe_unused]] const ssize_t written = ::write(fd.get(), text.data(), text.size());
+}
+
 void WorkerCgroup::kill() const {
   if (dir_.empty()) return;
   const OwnedFd fd(::open((dir_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));

@@ -3,6 +3,8 @@
 // however fast they fork, and also if they have changed parents, sessions or environment.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,8 @@ class WorkerCgroup {
   /// Creates the cgroup at the first call. Returns a descriptor for CLONE_INTO_CGROUP that this
   /// object owns; -1: muster cannot have a cgroup here, or another job has one of this name.
   int open();
+  /// Moves a process into the cgroup, if there is one, and creates it before.
+  void add(pid_t pid);
   /// Kills all processes in the cgroup. Does nothing if the cgroup was never created.
   void kill() const;
   /// Removes the cgroup if it has no process.

@@ -345,6 +345,22 @@ TEST_CASE_METHOD(PlanFixture, "plan: --signal-to", "[unit][launcher]") {
   CHECK_FALSE(plan({"x"})->agent.signal_to_leader);
 }
 
+TEST_CASE_METHOD(PlanFixture, "plan: --warm is for Python", "[unit][launcher]") {
+  CHECK_FALSE(plan({"x"})->agent.warm);
+  const auto warm = plan({"--warm", "--warm-modules=a,b", "x"});
+  REQUIRE(warm->agent.warm);
+  CHECK(warm->agent.warm->modules == "a,b");
+  CHECK_THAT(warm->agent.warm->program, Contains("def preload("));
+  CHECK(plan({"--warm", "--run-path", "x"})->agent.warm);
+  const auto program = plan({"--warm", "--no-python", "x"});
+  CHECK_FALSE(program->agent.warm);
+  REQUIRE(program->warnings.size() == 1);
+  CHECK_THAT(program->warnings[0], Contains("--warm has no effect with --no-python"));
+  const auto alone = plan({"--warm-modules=a", "x"});
+  REQUIRE(alone->warnings.size() == 1);
+  CHECK_THAT(alone->warnings[0], Contains("--warm-modules has no effect without --warm"));
+}
+
 TEST_CASE_METHOD(PlanFixture, "plan: --leftover-timeout", "[unit][launcher]") {
   CHECK(plan({"x"})->agent.leftover_timeout == 30s);
   CHECK(plan({"--leftover-timeout=0", "x"})->agent.leftover_timeout == 0s);
