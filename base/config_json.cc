@@ -20,6 +20,8 @@ std::string_view allowed(ConfigKind kind) {
   switch (kind) {
     case ConfigKind::Flag:
       return "true or false";
+    case ConfigKind::Size:
+      return "a number of bytes, or a text such as \"2G\"";
     case ConfigKind::Number:
       return "a number";
     case ConfigKind::Text:
@@ -122,10 +124,12 @@ bool ConfigReader::value(const std::string& shown, ConfigKind kind, bool usual) 
   if (known_ == nullptr) return true;
   const bool is_text = kind == ConfigKind::Text;
   const bool stands_for_text = usual && (is_text || kind == ConfigKind::Number);
-  const bool fits = list_ ? depth_ == 2 && is_text
-                          : (known_->kind == ConfigKind::Number && kind == ConfigKind::Number) ||
-                                (known_->kind == ConfigKind::Text && stands_for_text) ||
-                                (known_->kind == ConfigKind::Texts && is_text);
+  const bool fits =
+      list_ ? depth_ == 2 && is_text
+            : (known_->kind == ConfigKind::Number && kind == ConfigKind::Number) ||
+                  (known_->kind == ConfigKind::Text && stands_for_text) ||
+                  (known_->kind == ConfigKind::Size && (is_text || kind == ConfigKind::Number)) ||
+                  (known_->kind == ConfigKind::Texts && is_text);
   if (!fits) {
     fail(is_text ? "\"" + printable_text(shown, kShownBytes) + "\"" : shown);
     return true;

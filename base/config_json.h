@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxConfigValues = 256;
 enum class ConfigKind {
   Flag,    // true or false.
   Number,  // A number.
+  Size,    // A number of bytes, or a text such as "2G".
   Text,    // A text; a whole number counts as the text of its digits.
   Texts,   // A text, or a list of texts.
 };

@@ -355,7 +355,19 @@ std::string Parser::advice_on(std::string_view unknown) const {
     if (is_known(known, request_.launch_module)) names.push_back(known.long_name());
   const std::string_view nearest = nearest_name(word, names);
   if (!nearest.empty()) return "did you mean " + std::string(nearest) + "?";
-  return "options of the script go behind it: training_script " + std::string(word);
+  // Its value is taken for the script, so the script is what looks like one.
+  std::string script = "training_script";
+  std::string value;
+  const auto words = request_.words;
+  const auto at = std::find(words.begin(), words.end(), unknown);
+  for (auto next = at; next != words.end(); ++next)
+    if (next->ends_with(".py")) {
+      script = *next;
+      if (next - at == 2 && !at[1].starts_with('-')) value = " " + at[1];
+      break;
+    }
+  return "options of the script go behind it: muster " + script + " " + std::string(unknown) +
+         value;
 }
 
 /// argparse removes one "--" directly before or directly after the script. Every other "--" is an

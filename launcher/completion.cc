@@ -1,6 +1,8 @@
 // The completion scripts for shells, declared in texts.h.
 #include <functional>
+#include <utility>
 
+#include "launcher/flags.h"
 #include "launcher/texts.h"
 
 namespace muster {
@@ -20,10 +22,24 @@ std::string joined(const std::function<bool(const Option&)>& is_wanted, std::str
   return text;
 }
 
-std::string joined_choices(const Option& option) {
+/// The values that a shell offers: the choices, or of an option that takes other values, too, those
+/// that have a name. Empty: none.
+std::string offered_values(const Option& option) {
+  constexpr std::pair<OptionField, std::string_view> kNamed[] = {
+      {&Flags::rdzv_backend, "c10d etcd etcd-v2 static"},
+      {&Flags::nproc_per_node, "auto gpu xpu cpu"},
+      {&Flags::event_log_handler, "null console"},
+      {&Flags::redirects, "0 1 2 3"},
+      {&Flags::tee, "0 1 2 3"},
+      {&Flags::c10d_allow, "off any loopback members"},
+      {&Flags::omp, "auto"},
+      {&Flags::logs_specs, "default"},
+  };
   std::string text;
   for (const std::string_view choice : option.choices)
     text.append(text.empty() ? "" : " ").append(choice);
+  for (const auto& [field, values] : kNamed)
+    if (option.field == field) text = values;
   return text;
 }
 
@@ -82,8 +98,8 @@ std::string bash_script() {
   for (const Option& option : all_options()) {
     if (!option.takes_value()) continue;
     std::string reply;
-    if (!option.choices.empty())
-      reply = "compgen -W '" + joined_choices(option) + "' -- \"$cur\"";
+    if (const std::string values = offered_values(option); !values.empty())
+      reply = "compgen -W '" + values + "' -- \"$cur\"";
     else if (takes_folder(option))
       reply = "compgen -d -- \"$cur\"";
     else if (takes_file(option))
@@ -136,7 +152,8 @@ std::string zsh_specs(const Option& option, bool with_underscore) {
   std::string action;
   if (option.takes_value()) {
     action = ":" + for_zsh(option.metavar) + ":";
-    if (!option.choices.empty()) action += "(" + joined_choices(option) + ")";
+    if (const std::string values = offered_values(option); !values.empty())
+      action += "(" + values + ")";
     if (takes_folder(option)) action += "_directories";
     if (takes_file(option)) action += "_files";
   }
@@ -212,8 +229,8 @@ std::string fish_line(const Option& option, std::string_view programs, bool with
     takes = " -x -a '(__fish_complete_directories)'";
   else if (takes_file(option))
     takes = " -r";
-  else if (!option.choices.empty())
-    takes = " -x -a '" + joined_choices(option) + "'";
+  else if (const std::string values = offered_values(option); !values.empty())
+    takes = " -x -a '" + values + "'";
   else if (option.takes_value())
     takes = " -x";
   return "    complete -c " + std::string(programs) + " -n '__muster_before_script" +
@@ -266,7 +283,7 @@ std::string fish_script() {
 std::string tcsh_value_rules(const Option& option) {
   std::string list = "x:";
   list += option.metavar;
-  if (!option.choices.empty()) list = "(" + joined_choices(option) + ")";
+  if (const std::string values = offered_values(option); !values.empty()) list = "(" + values + ")";
   if (takes_folder(option)) list = "d";
   if (takes_file(option)) list = "f";
   std::string rules;

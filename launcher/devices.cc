@@ -12,6 +12,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "base/python_text.h"
+#include "base/system/first_line.h"
 #include "base/system/nvml.h"
 #include "launcher/numa_topology.h"
 
@@ -19,13 +20,6 @@ namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 std::vector<fs::path> entries_of(const std::string& folder) {
   std::vector<fs::path> paths;

@@ -59,6 +59,9 @@ struct Flags {
   bool use_env = false;
   // muster's own options.
   std::optional<std::string> cluster;  // auto, or a scheduler.
+  std::optional<std::string> hosts;
+  std::optional<std::string> hostfile;
+  std::vector<std::string> exported;  // --export
   bool dry_run = false;
   bool strict = false;
   std::string capture_stderr;  // auto, always, never
@@ -70,11 +73,17 @@ struct Flags {
   std::optional<std::string> log_max_bytes;
   std::string log_on_full;  // drop, fail
   std::optional<double> hang_timeout;
+  std::optional<std::string> restart_policy;
+  std::optional<std::string> progress_file;
   std::optional<double> leftover_timeout;
   std::string signal_to;  // leader, group
   std::optional<std::string> signals_to_forward;
+  std::optional<std::string> notice_signals;
+  std::optional<std::string> notice_from;
+  std::optional<double> notice_seconds;
   bool spare = false;
   std::optional<std::string> scale_policy;  // now, at-restart, never
+  std::optional<std::string> on_notice;     // auto, stop, shrink
   std::optional<std::string> rdzv_token_file;
   std::optional<std::string> rdzv_tls_ca;
   std::optional<std::string> rdzv_tls_cert;

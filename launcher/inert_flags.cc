@@ -58,7 +58,7 @@ void Finder::find_rendezvous() {
               &Flags::rdzv_tls_key, &Flags::rdzv_tls_allow, &Flags::c10d_allow})
     if (plan_.rendezvous.standalone && plan_.rendezvous.http.empty() &&
         flags_.source(field) != Source::Default)
-      add(field, " has no effect: this node meets only itself");
+      add(field, " has no effect in a job of one node");
   if (!is_static || !flags_.rdzv_endpoint.empty()) {
     const std::string why =
         is_static ? " has no effect where --rdzv-endpoint is given"
@@ -86,7 +86,8 @@ void Finder::find_rendezvous() {
 void Finder::find_membership(bool is_static) {
   const bool meets_others = plan_.max_nodes > 1 && !flags_.standalone;
   if (!meets_others) {
-    for (const OptionField& field : Fields{&Flags::node_rank, &Flags::spare, &Flags::scale_policy})
+    for (const OptionField& field :
+         Fields{&Flags::node_rank, &Flags::spare, &Flags::scale_policy, &Flags::on_notice})
       if (is_changed(field)) add(field, " has no effect on a single node: it meets no others");
     const bool asks_nobody = flags_.standalone || flags_.rdzv_endpoint.empty();
     if (!plan_.rendezvous.conf.empty() && !is_static && asks_nobody)
@@ -96,7 +97,7 @@ void Finder::find_membership(bool is_static) {
   if (is_static) {
     if (is_changed(&Flags::c10d_allow))
       add(&Flags::c10d_allow, " has no effect with static: its store serves everybody");
-    for (const OptionField& field : Fields{&Flags::spare, &Flags::scale_policy})
+    for (const OptionField& field : Fields{&Flags::spare, &Flags::scale_policy, &Flags::on_notice})
       if (is_changed(field))
         add(field, " has no effect with static: its nodes and ranks never change");
     add_if_on_command_line(&Flags::local_addr,
@@ -172,9 +173,8 @@ void Finder::find_misread() {
                      " in front of the script is read as --local-ranks-filter, as torchrun reads "
                      "it: the console shows only those ranks; put it behind the script if it is "
                      "the script's");
-  add_if_on_command_line(
-      &Flags::monitor_interval,
-      " has no effect: muster does not poll, it is told at once when a worker ends");
+  add_if_on_command_line(&Flags::monitor_interval,
+                         " has no effect: muster does not poll, it waits for events");
   if (flags_.warm && !plan_.warm)
     add(&Flags::warm, " has no effect with " + flags_.name_of(&Flags::no_python) +
                           ": only Python scripts can be started warm");

@@ -14,6 +14,7 @@
 #include "launcher/python_command.h"
 #include "launcher/rendezvous_flags.h"
 #include "launcher/rendezvous_setup.h"
+#include "launcher/restart_flags.h"
 #include "launcher/script_check.h"
 #include "launcher/stop_flags.h"
 #include "launcher/stream_flags.h"
@@ -104,7 +105,7 @@ Outcome Planner::plan_nodes() {
   plan_.agent.max_restarts = static_cast<int>(
       std::min<std::int64_t>(flags_.max_restarts, std::numeric_limits<int>::max()));
   plan_.agent.role = flags_.role;
-  return {};
+  return plan_restarts(flags_, plan_.agent);
 }
 
 Outcome Planner::plan_workers() {
@@ -234,12 +235,14 @@ Outcome Planner::plan_settings() {
   MUSTER_TRY(plan_tls(flags_, plan_.agent.rendezvous));
   if (flags_.spare) conf["spare"] = "true";
   if (flags_.scale_policy) conf["scale_policy"] = *flags_.scale_policy;
+  if (flags_.on_notice) conf["on_notice"] = *flags_.on_notice;
   if (rendezvous.backend == RendezvousBackend::Etcd)
     MUSTER_TRY(plan_etcd(conf, rendezvous, name(&Flags::rdzv_conf)));
   const auto settings = make_settings({.run_id = plan_.agent.run_id,
                                        .min_nodes = plan_.agent.min_nodes,
                                        .max_nodes = plan_.agent.max_nodes,
-                                       .max_restarts = plan_.agent.max_restarts},
+                                       .max_restarts = plan_.agent.max_restarts,
+                                       .restart_policy = plan_.agent.restart_policy},
                                       conf);
   if (!settings) return FlagError{settings.error().reason};
   rendezvous.settings = *settings;
@@ -319,7 +322,11 @@ Outcome Planner::plan_endpoint() {
   }
   if (is_static && !endpoint.port)
     return FlagError{name(&Flags::rdzv_endpoint) + " is " + python_repr(flags_.rdzv_endpoint) +
-                     ": the static backend needs a port; give HOST:PORT"};
+                     ": the static backend needs a port" +
+                     (flags_.source(&Flags::rdzv_backend) == Source::Default
+                          ? "; --rdzv-backend c10d, which is what most jobs of several nodes use, "
+                            "needs none"
+                          : "; give HOST:PORT")};
   rendezvous.endpoint = to_text(endpoint) + further_text;
   rendezvous.host = endpoint.host;
   rendezvous.port = static_cast<std::uint16_t>(endpoint.port.value_or(default_port));

@@ -6,8 +6,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/io/own_lines.h"
 #include "base/python_text.h"
+#include "base/system/log_line.h"
 
 namespace muster {
 namespace {
@@ -32,7 +32,7 @@ spdlog::level::level_enum level_of(const Environment& environment) {
 void set_up_logging(const Environment& environment) {
   auto logger =
       std::make_shared<spdlog::logger>("muster", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern(kOwnLinePattern);
+  logger->set_pattern(kLogLinePattern);
   logger->set_level(level_of(environment));
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));

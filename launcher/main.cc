@@ -27,6 +27,10 @@
 #include "launcher/argparse.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
+#include "launcher/hosts/hosts_plan.h"
+#include "launcher/hosts/node_message.h"
+#include "launcher/hosts/node_of_hosts.h"
+#include "launcher/hosts/ssh_hosts.h"
 #include "launcher/launch_plan.h"
 #include "launcher/log_setup.h"
 #include "launcher/node_facts.h"
@@ -206,6 +210,19 @@ Checked<void> set_up_access(const Flags& flags, RendezvousOptions& rendezvous) {
   return set_up_c10d_allow(flags, rendezvous);
 }
 
+/// --hosts: this process runs no worker, but starts muster on the hosts.
+int run_hosts(const HostsRequest& request) {
+  const Checked<HostsPlan> plan = plan_hosts(request);
+  if (!plan) return refuse(request.flags, request.environment, plan.error().message);
+  if (request.flags.dry_run) return print(hosts_text(*plan));
+  return run_on_hosts(*plan);
+}
+
+/// The path of a folder or program; empty if the kernel does not tell it.
+std::string path_text(const std::filesystem::path& path, const std::error_code& error) {
+  return error ? std::string() : path.string();
+}
+
 /// These actions stay until the front has blocked the signals: start-up, --preflight and slow
 /// storage may take long.
 [[gnu::constructor(101)]] void prepare_first_process() {
@@ -219,6 +236,7 @@ int run(int argc, char** argv) {
   const ProgramName program = program_name(argv0);
   const Environment environment = read_environment();
 
+  if (words == std::vector<std::string>{std::string(kNodeOption)}) return run_node_of_hosts();
   const ParseOutcome outcome = parse_command_line({words, environment, program.launch_module});
   const auto* early = std::get_if<EarlyExit>(&outcome);
   if (early != nullptr && early->what == Prints::PythonEntry) return print_python_entry();
@@ -230,6 +248,20 @@ int run(int argc, char** argv) {
   const Flags& flags = std::get<Flags>(outcome);
 
   set_up_logging(environment);
+  if (names_hosts(flags)) {
+    std::error_code folder_error, program_error;
+    const auto folder = std::filesystem::current_path(folder_error);
+    const auto path = std::filesystem::read_symlink("/proc/self/exe", program_error);
+    return run_hosts({.flags = flags,
+                      .words = words,
+                      .environment = environment,
+                      .facts = in_time(node_facts(environment, argv0)),
+                      .folder = path_text(folder, folder_error),
+                      .program = path_text(path, program_error)});
+  }
+  if (!flags.exported.empty())
+    return refuse(flags, environment,
+                  flags.name_of(&Flags::exported) + " has a meaning with --hosts only");
   Checked<LaunchPlan> plan =
       plan_launch(flags, environment, in_time(node_facts(environment, argv0)));
   if (!plan) return refuse(flags, environment, plan.error().message);

@@ -17,6 +17,7 @@ constexpr std::string_view kNumaModes[] = {"node", "socket", "exclusive", "core-
 constexpr std::string_view kCaptureModes[] = {"auto", "always", "never"};
 constexpr std::string_view kExitCodes[] = {"torchrun", "propagate"};
 constexpr std::string_view kScalePolicies[] = {"now", "at-restart", "never"};
+constexpr std::string_view kOnNotices[] = {"auto", "stop", "shrink"};
 constexpr std::string_view kOnFull[] = {"drop", "fail"};
 constexpr std::string_view kOnAgentDeath[] = {"kill"};
 constexpr std::string_view kSignalTo[] = {"leader", "group"};
@@ -150,6 +151,16 @@ constexpr auto kTable = std::to_array<Option>({
      "each GPU of the allocation, or one), and the backend c10d. Without a value, or with auto: the "
      "scheduler whose variables are set. --dry-run shows each value and where it comes from.",
      {}, "auto"},
+    {Muster, Group::Workers, &Flags::hosts, {"--hosts"}, "MUSTER_HOSTS", "HOST[:WORKERS],...", kNone,
+     {},
+     "Start muster on these hosts by ssh, with the same arguments in the same folder, and make one job "
+     "of them. The lines of each host have its name in front."},
+    {Muster, Group::Workers, &Flags::hostfile, {"--hostfile"}, "MUSTER_HOSTFILE", "FILE", kNone, {},
+     "As --hosts, with one host in each line of FILE: HOST, HOST:WORKERS or HOST slots=WORKERS."},
+    {Muster, Group::Workers, &Flags::exported, {"--export"}, "MUSTER_EXPORT", "NAME[=VALUE],...", "",
+     {},
+     "With --hosts: variables that the hosts get, besides those of muster's options and those that "
+     "choose a Python; two commas stand for one inside a value."},
     {Muster, Group::Muster, &Flags::dry_run, {"--dry-run", "--dry_run"}, "MUSTER_DRY_RUN", "",
      kNone, {},
      "Print the workers' commands and environment, start nothing, and end."},
@@ -188,6 +199,16 @@ constexpr auto kTable = std::to_array<Option>({
      "MUSTER_HANG_TIMEOUT", "SECONDS", kNone, {},
      "Write the stacks of all workers and end one as failed when it has written nothing and taken no "
      "CPU time for this time, its child processes included."},
+    {Muster, Group::Failures, &Flags::restart_policy, {"--restart-policy", "--restart_policy"},
+     "MUSTER_RESTART_POLICY", "BUDGETS", kNone, {},
+     "How often the workers are started again, by cause, such as failures=3,hangs=2,nodes=10: failures "
+     "of workers (--max-restarts), workers that hung, nodes that were lost. An attempt that ends "
+     "before any progress costs double, the third one in a row ends the job (with status 70 under "
+     "--exit-code=propagate), and waits between restarts grow. The same on all muster nodes."},
+    {Muster, Group::Failures, &Flags::progress_file, {"--progress-file", "--progress_file"},
+     "MUSTER_PROGRESS_FILE", "FILE", kNone, {},
+     "A file whose content the script changes when it has got further, such as the number of its "
+     "step. Without it, progress is what workers report over the worker channel."},
     {Muster, Group::Failures, &Flags::leftover_timeout, {"--leftover-timeout",
      "--leftover_timeout"}, "MUSTER_LEFTOVER_TIMEOUT", "SECONDS", kNone, {},
      "Time that processes which successful workers have left have to end by themselves, 30 when not "
@@ -202,6 +223,18 @@ constexpr auto kTable = std::to_array<Option>({
      "Signals that are passed on to the workers and do not end the job, such as a request for a "
      "checkpoint: SIGUSR1 when not given. Workers that do not catch such a signal do not get it. "
      "An empty list: none."},
+    {Muster, Group::Failures, &Flags::notice_signals, {"--notice-signals", "--notice_signals"},
+     "MUSTER_NOTICE_SIGNALS", "NAME@SECONDS,...", kNone, {},
+     "Signals that say that this node goes in so many seconds, such as SIGUSR1@120. All workers of the "
+     "job get a notice, and may save; the job then stops or goes on without this node. Without @SECONDS: "
+     "in --notice-seconds."},
+    {Muster, Group::Failures, &Flags::notice_from, {"--notice-from", "--notice_from"},
+     "MUSTER_NOTICE_FROM", "COMMAND", kNone, {},
+     "A line for /bin/sh that runs as long as the job, and says when this node goes: it prints "
+     "SECONDS REASON, or ends with status 0, which means --notice-seconds."},
+    {Muster, Group::Failures, &Flags::notice_seconds, {"--notice-seconds", "--notice_seconds"},
+     "MUSTER_NOTICE_SECONDS", "SECONDS", kNone, {},
+     "The time from a notice that names none until this node goes; 120 when not given."},
     {Muster, Group::Failures, &Flags::on_agent_death, {"--on-agent-death", "--on_agent_death"},
      "MUSTER_ON_AGENT_DEATH", "WHAT", "kill", kOnAgentDeath,
      "What happens to the workers when the agent dies.",
@@ -216,6 +249,12 @@ constexpr auto kTable = std::to_array<Option>({
      "When a node that joins a running job is taken in: now restarts the others at once (the "
      "default, as under torchrun); at-restart waits for their next restart; never lets it only "
      "replace a node that is gone. The same on all muster nodes."},
+    {Muster, Group::Rendezvous, &Flags::on_notice, {"--on-notice", "--on_notice"},
+     "MUSTER_ON_NOTICE", "WHAT", kNone, kOnNotices,
+     "What follows a notice that a node will go, when all nodes have saved, and at its deadline: "
+     "stop ends the job; shrink restarts it without that node, which costs no restart; auto (the "
+     "default) shrinks if enough other nodes are there, and stops otherwise. The same on all muster "
+     "nodes."},
     {Muster, Group::Rendezvous, &Flags::rdzv_token_file, {"--rdzv-token-file", "--rdzv_token_file"},
      "MUSTER_RDZV_TOKEN_FILE", "FILE", kNone, {},
      "A file with the rendezvous' token, the same on all nodes and at musterd: nodes and host prove to "

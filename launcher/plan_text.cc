@@ -60,6 +60,15 @@ std::string signals_text(const std::vector<int>& signals) {
   return text.empty() ? "none" : text;
 }
 
+std::string notice_signals_text(const std::vector<NoticeSignal>& signals) {
+  std::string text;
+  for (const NoticeSignal& notice : signals)
+    text.append(text.empty() ? "" : " ")
+        .append(signals_text({notice.number}))
+        .append(" (" + seconds_text(notice.left) + ")");
+  return text;
+}
+
 std::string logs_text(const LogOptions& log) {
   if (log.specs) return "as the plug-in " + log.specs->name + " lays them out (--logs-specs)";
   if (log.discard) return "none";
@@ -195,6 +204,15 @@ std::string number_text(double value) {
   return text;
 }
 
+std::string restarts_text(const AgentOptions& options) {
+  std::string text = std::to_string(options.max_restarts);
+  const RestartPolicy& policy = options.restart_policy;
+  if (!policy.on) return text;
+  if (policy.hangs) text += ", and " + std::to_string(*policy.hangs) + " for hangs";
+  if (policy.nodes) text += ", and " + std::to_string(*policy.nodes) + " for lost nodes";
+  return text + "; an attempt without progress counts double";
+}
+
 }  // namespace
 
 std::string dry_run_text(const AgentOptions& options, const std::vector<std::string>& inherited,
@@ -223,9 +241,16 @@ std::string dry_run_text(const AgentOptions& options, const std::vector<std::str
     append_row(text, "", "lets in " + names_text(*options.rendezvous.tls_allow));
   if (options.rendezvous.etcd.speaks_tls) append_row(text, "TLS to etcd", "yes");
   append_row(text, "run id", options.run_id);
-  append_row(text, "restarts", std::to_string(options.max_restarts));
+  append_row(text, "restarts", restarts_text(options));
+  if (!options.progress_file.empty()) append_row(text, "progress", options.progress_file);
   append_row(text, "signals", signals_text(options.signals_to_handle));
   append_row(text, "passed on", signals_text(options.signals_to_forward));
+  if (!options.notice_signals.empty())
+    append_row(text, "notices", notice_signals_text(options.notice_signals));
+  if (!options.notice_from.empty())
+    append_row(text, "notice from",
+               options.notice_from + ", " + seconds_text(options.notice_left) +
+                   " if it ends and names no time");
   append_row(text, "to end", seconds_text(options.shutdown_timeout) + " from SIGTERM to SIGKILL");
   append_row(text, "leftovers", seconds_text(options.leftover_timeout) + " after success");
   append_row(text, "logs", logs_text(options.log));

@@ -188,7 +188,7 @@ std::string other_than_shell(const Named& named, const std::string& python,
       named.folder == in_folder(in_folder(root, "bin"), ""))
     return {};
   return named.what + " is " + (named.place == kNowhere ? "not" : "later") +
-         " in PATH, where python3 is " + shell.path + " (PYTHON_EXEC chooses a Python)";
+         " in PATH, whose python3 is another one, " + shell.path + " (set PYTHON_EXEC to choose)";
 }
 
 }  // namespace

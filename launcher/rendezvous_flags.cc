@@ -10,11 +10,10 @@
 #include "base/nearest_name.h"
 #include "base/python_text.h"
 #include "base/whole_number.h"
+#include "launcher/node_limit.h"
 
 namespace muster {
 namespace {
-
-constexpr std::int64_t kMaxNodes = 1'000'000;
 
 bool is_ipv6(std::string_view text) {
   const std::string address(text.substr(0, text.find('%')));  // Without a scope such as "%eth0".
@@ -46,7 +45,8 @@ enum class ValueKind : std::uint8_t {
   Boolean,
   StoreType,
   Protocol,
-  ScalePolicy
+  ScalePolicy,
+  OnNotice
 };
 // Bits for the backends that read a key.
 constexpr int kC10d = 1;
@@ -79,8 +79,9 @@ constexpr ConfKey kConfKeys[] = {
     {"key", ValueKind::Text, kEtcd},
     {"last_call_timeout", ValueKind::Positive, kC10d | kBothEtcd},
     {"lease", ValueKind::Positive, kC10d | kBothEtcd},  // muster's own, as scale_policy and spare.
-    {"password_file", ValueKind::Text, kBothEtcd},      // muster's own, as user.
-    {"prefix", ValueKind::Text, kBothEtcd},             // muster's own name for etcd_prefix.
+    {"on_notice", ValueKind::OnNotice, kC10d | kBothEtcd},  // muster's own.
+    {"password_file", ValueKind::Text, kBothEtcd},          // muster's own, as user.
+    {"prefix", ValueKind::Text, kBothEtcd},                 // muster's own name for etcd_prefix.
     {"protocol", ValueKind::Protocol, kBothEtcd},
     {"rank", ValueKind::Count, 0},
     {"read_timeout", ValueKind::Positive, kC10d | kBothEtcd},
@@ -147,6 +148,9 @@ std::optional<std::string_view> complaint(ValueKind kind, std::string_view value
     case ValueKind::ScalePolicy:
       if (is_one_of(value, {"now", "at-restart", "never"})) return std::nullopt;
       return "must be now, at-restart or never";
+    case ValueKind::OnNotice:
+      if (is_one_of(value, {"auto", "stop", "shrink"})) return std::nullopt;
+      return "must be auto, stop or shrink";
   }
   return std::nullopt;
 }
@@ -201,6 +205,9 @@ Checked<Endpoint> parse_endpoint(std::string_view text, const std::string& flag)
   const bool all_brackets = text.front() == '[' && text.back() == ']';
   // torchrun splits a bare IPv6 address at its last colon ("::1" is host ":", port 1). muster
   // splits it only if the part before the colon is an address by itself.
+  if (const auto scheme = text.find("://"); scheme != std::string_view::npos)
+    return FlagError{flag + " is " + python_repr(text) + ": give HOST:PORT, without " +
+                     python_repr(text.substr(0, scheme + 3))};
   const bool bare_ipv6 = is_ipv6(text) && !is_ipv6(text.substr(0, colon));
   if (colon != std::string_view::npos && !all_brackets && !bare_ipv6) {
     host = text.substr(0, colon);

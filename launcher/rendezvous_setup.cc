@@ -167,8 +167,10 @@ Checked<void> plan_http(const Flags& flags, AgentOptions& plan) {
   rendezvous.host = "127.0.0.1";
   rendezvous.port = 0;
   if (flags.rdzv_token_file) rendezvous.token_file = *flags.rdzv_token_file;
-  const auto settings =
-      make_settings({.run_id = plan.run_id, .max_restarts = plan.max_restarts}, {});
+  const auto settings = make_settings({.run_id = plan.run_id,
+                                       .max_restarts = plan.max_restarts,
+                                       .restart_policy = plan.restart_policy},
+                                      {});
   if (!settings) return FlagError{settings.error().reason};
   rendezvous.settings = *settings;
   rendezvous.settings.is_host = true;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "agent/core/worker_command.h"
@@ -53,6 +54,14 @@ bool opens(const std::string& path, const struct stat& status) {
 
 /// A hint to what the user may have meant; empty: none.
 std::string hint_for(const std::string& script) {
+  // Word processors and web pages put such dashes in place of two hyphens.
+  for (const std::string_view dash : {"\u2014", "\u2013", "\u2012", "\u2212", "\u2010", "\u2011"})
+    if (script.starts_with(dash)) {
+      std::string_view name = script;
+      while (name.starts_with(dash) || name.starts_with('-'))
+        name.remove_prefix(name.starts_with('-') ? 1 : dash.size());
+      return "; it begins with a typographic dash: was --" + std::string(name) + " meant?";
+    }
   if (script.ends_with(".py") || script.find('/') != std::string::npos) return {};
   return "; for a module give -m, for a program that is not Python --no-python";
 }

@@ -10,6 +10,7 @@
 
 #include "agent/core/log_cut.h"
 #include "agent/core/signal_name.h"
+#include "base/parsed_size.h"
 #include "base/python_text.h"
 #include "base/whole_number.h"
 
@@ -67,16 +68,9 @@ Checked<std::set<int>> parse_ranks(std::string_view text, const std::string& fla
 }
 
 Checked<std::int64_t> parse_log_limit(std::string_view text, const std::string& flag) {
-  constexpr std::string_view kUnits = "KMG";
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   std::string_view digits = text;
-  int shift = 0;
-  if (!text.empty())
-    if (const auto unit = kUnits.find(static_cast<char>(text.back() & ~0x20));
-        unit != std::string_view::npos) {
-      shift = 10 * (static_cast<int>(unit) + 1);
-      digits.remove_suffix(1);
-    }
+  const unsigned shift = take_size_unit(digits);
   const auto number = parse_python_int(digits);
   if (!number || *number > (kMax >> shift) || (*number << shift) < kMinLogLimitBytes)
     return FlagError{flag + " is " + python_repr(text) +

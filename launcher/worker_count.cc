@@ -37,8 +37,10 @@ Checked<WorkerCount> chosen_gpus(const WorkerCountRequest& request) {
     if (!index || *index < 0)
       return FlagError{where + ": give the GPUs' numbers with commas between, as in gpu:0,2"};
     if (*index >= visible)
-      return FlagError{where + ", but this node shows " + std::to_string(visible) +
-                       " GPUs, numbered from 0; there is no GPU " + std::to_string(*index)};
+      return FlagError{where + ", but this node shows " +
+                       (visible == 0   ? std::string("no GPU")
+                        : visible == 1 ? std::string("one GPU, number 0")
+                                       : "GPUs 0 to " + std::to_string(visible - 1) + " only")};
     if (!seen.insert(*index).second)
       return FlagError{where + ": GPU " + std::to_string(*index) + " is named twice"};
     if (!devices.empty()) devices += ',';

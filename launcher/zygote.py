@@ -4,6 +4,7 @@
 # There it does the imports, and forks a worker for each request of the shim. Only in a worker the
 # module ends; the interpreter then runs the script as it does in a cold start.
 # Descriptor 0 of the first run is the socket to the shim. docs/warm.md has the rules.
+import gc
 import os
 import sys
 
@@ -22,9 +23,16 @@ ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # They change other modules when the script calls them, which must be before those are imported.
 PATCHERS = {"gevent", "eventlet"}
 DEFAULT_MODULES = ("numpy", "torch", "torch.distributed", "torch._dynamo")
+SIGNALS_OF_LIBC = 3 << 31  # In a mask of signals: glibc handles 32 and 33 itself, from its first thread on.
+# Of process_state(): what execve() does not pass on.
+NOT_PASSED_ON = {"the handlers of signals", "the open files", "sys.path", "sys.stdin, stdout or stderr"}
 MAX_SOURCES = 500
+MAX_WITHOUT = 8
 MAX_SOURCE_BYTES = 4 << 20
 REPARENT_SECONDS = 5
+MANY_OBJECTS = 10_000_000  # So many are not left by imports. An import may take a multiple of it.
+OOM_SCORE = "/proc/self/oom_score_adj"
+MOST_OOM_SCORE = "1000"
 
 
 def send(socket, kind, text=""):
@@ -38,8 +46,9 @@ class Refusal(Exception):
 # --- the first run ----------------------------------------------------------------------------
 
 def execute_again():
+    import importlib.util
     import json
-    import subprocess
+    import marshal
     import zipfile
 
     if sys.version_info < (3, 10):
@@ -49,12 +58,13 @@ def execute_again():
     at = sys.orig_argv.index("-c")
     memory = os.memfd_create("muster-zygote", 0)
     with os.fdopen(os.dup(memory), "wb") as file, zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("sitecustomize.py", sys.orig_argv[at + 1])
+        # Compiled, with the header of a .pyc file: there are two imports of it.
+        code = compile(sys.orig_argv[at + 1], "sitecustomize.py", "exec")
+        archive.writestr("sitecustomize.pyc", importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
     environment = dict(os.environb)
     setup = {"hook": f"/proc/self/fd/{memory}", "memory": memory, "comm": read("/proc/self/comm"),
              "modules": os.environ.get("MUSTER_ZYGOTE", ""),
-             "path": os.environ.get("PYTHONPATH"), "socket": os.dup(0)}
-    os.set_inheritable(setup["socket"], True)
+             "path": os.environ.get("PYTHONPATH"), "socket": os.dup(0), "without": [], "collects": False}
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -67,10 +77,11 @@ def execute_again():
     for name in OF_ONE_WORKER:
         environment.pop(name.encode(), None)
     # Without the hook, the second run would be the script itself.
-    probe = subprocess.run([sys.executable, *sys.orig_argv[1:at], "-c", "raise SystemExit(1)"],
-                           env=environment, pass_fds=[memory], stdin=subprocess.DEVNULL)
-    if probe.returncode != HOOKED:
+    probe = os.posix_spawn(sys.executable, [sys.executable, *sys.orig_argv[1:at], "-c", "raise SystemExit(1)"],
+                           environment)
+    if os.waitstatus_to_exitcode(os.waitpid(probe, 0)[1]) != HOOKED:
         raise Refusal("this Python does not import sitecustomize from PYTHONPATH")
+    os.set_inheritable(setup["socket"], True)
     environment[b"MUSTER_ZYGOTE"] = json.dumps(setup).encode()
     os.execve(sys.executable, sys.orig_argv[:at] + sys.orig_argv[at + 2:], environment)
 
@@ -81,12 +92,13 @@ def read(path):
 
 
 def first_run():
-    import socket
-    shim = socket.socket(fileno=os.dup(0))
+    shim = os.dup(0)
     try:
         execute_again()
     except BaseException as error:  # The process must end here, whatever happens.
-        send(shim, b"N", str(error) or type(error).__name__)
+        import socket
+        send(socket.socket(fileno=shim), b"N", str(error) or type(error).__name__)
+    finally:
         os._exit(1)
 
 
@@ -239,13 +251,15 @@ def count_threads():
     return len(os.listdir("/proc/self/task"))
 
 
-def open_files():
+def open_files(without=None):
     files = {}
     for fd in os.listdir("/proc/self/fd"):
         try:
-            files[int(fd)] = os.readlink(f"/proc/self/fd/{fd}")
+            path = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            pass  # The descriptor of the listing itself.
+            continue  # The descriptor of the listing itself.
+        if without is None or not path.startswith(without):
+            files[int(fd)] = path
     return files
 
 
@@ -255,6 +269,45 @@ def has_children():
     except ChildProcessError:
         return False
     return True
+
+
+def process_state(paths):
+    """What a module may not change in the zygote: the interpreter or the script, which run later, would
+    see the change too early or undo it. Of sys.path only the first `paths` entries: an append does no
+    harm."""
+    import _signal
+    status = dict(line.split(":", 1) for line in read("/proc/self/status").splitlines())
+    return {
+        "the working folder": os.readlink("/proc/self/cwd"),
+        "the umask": status["Umask"],
+        "the handlers of signals": ({number: _signal.getsignal(number) for number in _signal.valid_signals()},
+                                    int(status["SigCgt"], 16) & ~SIGNALS_OF_LIBC),
+        "the signals that are blocked or ignored": (_signal.pthread_sigmask(_signal.SIG_BLOCK, ()), status["SigIgn"]),
+        "the CPUs": os.sched_getaffinity(0),
+        "the limits": read("/proc/self/limits"),
+        # Workers would share the position in the file.
+        "the open files": open_files(without="/dev/"),
+        "sys.path": sys.path[:paths],
+        "sys.stdin, stdout or stderr": (sys.stdin, sys.stdout, sys.stderr),
+    }
+
+
+def restore_process(state):
+    """What execve() passes on, but for the limits."""
+    import _signal
+    os.chdir(state["the working folder"])
+    os.umask(int(state["the umask"], 8))
+    os.sched_setaffinity(0, state["the CPUs"])
+    for number, handler in state["the handlers of signals"][0].items():
+        if handler is not None and handler != _signal.getsignal(number):
+            _signal.signal(number, handler)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, state["the signals that are blocked or ignored"][0])
+    for fd in open_files(without="/dev/").keys() - state["the open files"].keys():
+        os.set_inheritable(fd, False)
+
+
+def differences(state, other):
+    return [what for what, value in state.items() if value != other[what]]
 
 
 def stamp(path):
@@ -292,6 +345,24 @@ class RecordedReads:
         self.kind.__getitem__ = self.getter
 
 
+class PausedCollector:
+    """Keeps the garbage collector from running: with torch, collections are a quarter of the imports'
+    time. gc.disable() is left to the imports."""
+
+    def __enter__(self):
+        self.thresholds = gc.get_threshold()
+        gc.set_threshold(MANY_OBJECTS, *self.thresholds[1:])
+        self.paused = gc.get_threshold()
+        return self
+
+    def __exit__(self, *_):
+        self.is_disturbed = gc.get_threshold() != self.paused
+        # A worker's collections, and those at its end, leave out what the imports have made: with torch,
+        # they would take half a second, and write to all pages that the workers share.
+        gc.freeze()
+        gc.set_threshold(*self.thresholds)
+
+
 class Zygote:
     def __init__(self, setup):
         import socket
@@ -300,6 +371,7 @@ class Zygote:
         self.shim_pid = os.getppid()
         set_name("muster-zygote")
         self.argv = list(sys.orig_argv)
+        self.started_with = dict(os.environb)
         self.restore_environment()
         self.given = {os.fsdecode(k): os.fsdecode(v) for k, v in os.environb.items()}
         for name in ONE_THREAD:
@@ -322,28 +394,27 @@ class Zygote:
             os.environ["PYTHONPATH"] = self.setup["path"]
         sys.path[:] = [path for path in sys.path if path != self.setup["hook"]]
         sys.path_importer_cache.pop(self.setup["hook"], None)
-        os.close(self.setup["memory"])
+        # Open for begin_without(), until the imports are done.
+        os.set_inheritable(self.setup["memory"], True)
+        # Python code reads what a worker has. Only native code, which asks the C library, must see 1.
+        for name in ONE_THREAD:
+            if self.setup[name] is None:
+                os.environ._data.pop(name.encode(), None)
+            else:
+                os.environ._data[name.encode()] = os.fsencode(self.setup[name])
 
     # Imports.
 
     def preload(self):
-        import importlib
         before = open_files()
         self.baseline = set(self.setup["baseline"])
-        with RecordedReads() as recorded:
-            import_own_sitecustomize()
-            variables, names = wanted_modules(self.source, self.folder, self.setup["modules"])
-            for name in names:
-                try:
-                    importlib.import_module(name)
-                except ImportError as error:
-                    # The worker meets the same error, if it imports the module.
-                    if name in self.setup["modules"].split(","):
-                        raise Refusal(f"--warm-modules {name}: {error}")
-                except Exception as error:
-                    raise Refusal(f"the import of {name} failed: {type(error).__name__}: {error}")
-                self.check_import(name, before)
-        self.reads = recorded.names
+        if self.setup["collects"]:
+            variables = self.import_modules(before)
+        else:
+            with PausedCollector() as collector:
+                variables = self.import_modules(before)
+            if collector.is_disturbed:
+                self.begin_again(collects=True)
         for name, path in variables.items():
             if name is None:
                 raise Refusal(f"{path} changes os.environ, and so what its imports read")
@@ -358,6 +429,54 @@ class Zygote:
             if isinstance(path, str) and os.path.isabs(path) and stamp(path):
                 self.stamps[path] = stamp(path)
         self.stamps[sys.executable] = stamp(sys.executable)
+        os.close(self.setup["memory"])
+
+    def import_modules(self, before):
+        """Returns what the script and its modules change before imports: variables, each with the file."""
+        import importlib
+        with RecordedReads() as recorded:
+            import_own_sitecustomize()
+            known = recorded.names & set(OF_ONE_WORKER)  # Read by a sitecustomize: no module to blame.
+            variables, names = wanted_modules(self.source, self.folder, self.setup["modules"])
+            paths = len(sys.path)
+            state = process_state(paths)
+            for name in names:
+                if name.split(".")[0] in self.setup["without"]:
+                    continue
+                try:
+                    importlib.import_module(name)
+                except ImportError as error:
+                    # The worker meets the same error, if it imports the module.
+                    if name in self.setup["modules"].split(","):
+                        raise Refusal(f"--warm-modules {name}: {error}")
+                except Exception as error:
+                    raise Refusal(f"the import of {name} failed: {type(error).__name__}: {error}")
+                self.check_import(name, before)
+                reads_of_one = recorded.names & set(OF_ONE_WORKER)
+                if reads_of_one - known and not known:
+                    self.begin_without(name)
+                known |= reads_of_one
+                if changed := differences(process_state(paths), state):
+                    restore_process(state)
+                    if set(differences(process_state(paths), state)) <= NOT_PASSED_ON:
+                        self.begin_without(name)
+                    raise Refusal(f"{name} has changed {changed[0]} while it was imported")
+        self.reads = recorded.names
+        return variables
+
+    def begin_without(self, name):
+        """Leaves this module to the workers, if that is possible."""
+        without = self.setup["without"]
+        if len(without) < MAX_WITHOUT and name not in DEFAULT_MODULES:
+            self.begin_again(without=[*without, name.split(".")[0]])
+
+    def begin_again(self, **changes):
+        """An import cannot be undone: the interpreter begins again, with a changed setup."""
+        import json
+        setup = {name: value for name, value in self.setup.items() if name != "baseline"}
+        environment = {**self.started_with, b"MUSTER_ZYGOTE": json.dumps({**setup, **changes}).encode()}
+        self.shim.set_inheritable(True)
+        os.execve(sys.executable, self.argv, environment)
 
     def check_import(self, name, before):
         if count_threads() > 1:
@@ -412,6 +531,16 @@ class Zygote:
         self.checked_attempt = request.attempt
         return None
 
+    def offer_to_oom_killer(self):
+        """Where memory runs out, the kernel kills the zygote before a worker. A fork takes the old score back: if
+        that is not permitted, it would have this one."""
+        self.oom_score = read(OOM_SCORE)
+        for score in (MOST_OOM_SCORE, self.oom_score, MOST_OOM_SCORE):
+            try:
+                set_oom_score(score)
+            except OSError as error:
+                raise Refusal(f"{OOM_SCORE} cannot be set: {error.strerror}")
+
     def serve(self):
         """Forks workers. Returns in each of them."""
         send(self.shim, b"R")
@@ -426,7 +555,13 @@ class Zygote:
                 send(self.shim, *found)
                 request.close()
                 continue
-            if os.fork() == 0:
+            try:
+                child = os.fork()
+            except OSError as error:  # No process or no memory is left.
+                send(self.shim, b"S", f"the zygote cannot fork: {error.strerror}")
+                request.close()
+                continue
+            if child == 0:
                 try:
                     return self.become_worker(request)
                 except BaseException:  # The shim sees the end of the control socket.
@@ -443,6 +578,7 @@ class Zygote:
 
     def become_worker(self, request):
         import signal
+        set_oom_score(self.oom_score)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         between = os.getpid()
         if os.fork() != 0:
@@ -481,6 +617,8 @@ class Zygote:
 
     def set_environment(self, request):
         os.environ.clear()
+        for name in ONE_THREAD:  # See restore_environment().
+            os.unsetenv(name)
         for name, value in request.pairs:
             os.environb[name] = value
         os.environ.update(self.set_by_imports)
@@ -544,6 +682,11 @@ def receive(shim):
 def set_name(name):
     with open("/proc/self/comm", "w") as comm:
         comm.write(name)
+
+
+def set_oom_score(score):
+    with open(OOM_SCORE, "w") as file:
+        file.write(score)
 
 
 def prctl(option, value):
@@ -640,6 +783,7 @@ def second_run(baseline):
         zygote = Zygote(setup)
         try:
             zygote.preload()
+            zygote.offer_to_oom_killer()
         except Refusal as error:
             send(zygote.shim, b"N", str(error))
             os._exit(1)

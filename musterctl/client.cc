@@ -10,12 +10,24 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "base/net/connect_any.h"
+#include "base/system/clock.h"
 #include "rendezvous/access/http_key.h"
 
 namespace muster::ctl {
+
+namespace asio = boost::asio;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -68,28 +80,28 @@ std::string numeric(const addrinfo& address) {
   return text;
 }
 
-// Null on failure; errno has the reason.
-std::unique_ptr<Socket> connect_to(const addrinfo& address, Clock::time_point end) {
-  auto socket = std::make_unique<Socket>(
-      ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket->fd() < 0) return nullptr;
-  if (::connect(socket->fd(), address.ai_addr, address.ai_addrlen) == 0) return socket;
-  if (errno != EINPROGRESS || !wait_for(socket->fd(), POLLOUT, end)) return nullptr;
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(socket->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error == 0) return socket;
-  errno = error;
-  return nullptr;
-}
-
-std::unique_ptr<Socket> connect_any(const addrinfo* list, Clock::time_point end) {
+// Null on failure; `error` then has the reason.
+std::unique_ptr<Socket> connect_to(const addrinfo* list, Clock::time_point end,
+                                   boost::system::error_code& error) {
+  std::vector<asio::ip::tcp::endpoint> endpoints;
   for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
-    // Each address gets half of the time that is left, the last one all of it.
-    const auto share = address->ai_next == nullptr ? end : Clock::now() + (end - Clock::now()) / 2;
-    if (auto socket = connect_to(*address, share)) return socket;
+    asio::ip::tcp::endpoint& endpoint = endpoints.emplace_back();
+    endpoint.resize(address->ai_addrlen);
+    std::memcpy(endpoint.data(), address->ai_addr, address->ai_addrlen);
   }
-  return nullptr;
+  asio::io_context loop(1);
+  asio::ip::tcp::socket socket(loop);
+  asio::co_spawn(loop,
+                 connect_any(socket, std::move(endpoints), now() + (end - Clock::now()),
+                             asio::error::timed_out),
+                 [&error](const std::exception_ptr& /*none*/, boost::system::error_code result) {
+                   error = result;
+                 });
+  loop.run();
+  if (error) return nullptr;
+  const int fd = socket.release(error);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return std::make_unique<Socket>(fd);
 }
 
 bool send_all(const Socket& socket, std::string_view bytes, Clock::time_point end) {
@@ -123,9 +135,18 @@ bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end
 }
 
 ClientError failed(const Endpoint& endpoint, const std::string& what) {
+  const std::string port = std::to_string(endpoint.port);
   return {"musterd's HTTP at " + endpoint.text() + ": " + what +
           ". Is it there (musterd --http), and is --endpoint or MUSTER_ENDPOINT right? From "
-          "another machine: ssh -L 9400:localhost:9400 HOST"};
+          "another machine: ssh -L " +
+          port + ":localhost:" + port + " HOST"};
+}
+
+/// Something listens there that does not speak HTTP.
+ClientError no_http(const Endpoint& endpoint, const std::string& what) {
+  return {"musterd's HTTP at " + endpoint.text() + ": " + what +
+          ". Is that the port where nodes meet (--port of musterd, 29400 if not given)? Give "
+          "--endpoint or MUSTER_ENDPOINT the port of --http, mostly 9400"};
 }
 
 // One connection, for one request, or for two if musterd asks for a proof.
@@ -156,8 +177,9 @@ std::string Conversation::connect() {
   std::string error;
   const Addresses addresses = look_up(endpoint_, error);
   if (!addresses) return error;
-  socket_ = connect_any(addresses.get(), end_);
-  if (!socket_) return std::strerror(errno);
+  boost::system::error_code failure;
+  socket_ = connect_to(addresses.get(), end_, failure);
+  if (!socket_) return failure.message();
   if (!endpoint_.tls) return {};
   auto joined = endpoint_.tls->join(OwnedFd(socket_->release()), endpoint_.host);
   if (!joined) return "TLS: " + joined.error().message();
@@ -182,8 +204,10 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::stri
   if (!send_all(*socket_, request, end_) || !receive_all(*socket_, bytes, end_))
     return failure(std::strerror(errno));
   auto answer = parse_answer(bytes);
-  if (!answer) return failure(answer.error().reason);
-  return answer;
+  if (answer) return answer;
+  const bool has_tls_failed = tls_ && tls_->failure().kind != TlsFailure::Kind::None;
+  return has_tls_failed ? failure(answer.error().reason)
+                        : no_http(endpoint_, answer.error().reason);
 }
 
 boost::system::result<HttpAnswer, ClientError> Conversation::ask_with_proof(
@@ -222,8 +246,9 @@ Reach reach(const Endpoint& endpoint) {
   for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
     found.addresses.push_back(numeric(*one));
   const auto begin = Clock::now();
-  const auto socket = connect_any(addresses.get(), begin + std::chrono::seconds(5));
-  if (!socket) found.error = std::string("cannot connect: ") + std::strerror(errno);
+  boost::system::error_code failure;
+  const auto socket = connect_to(addresses.get(), begin + std::chrono::seconds(5), failure);
+  if (!socket) found.error = "cannot connect: " + failure.message();
   found.connect_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   return found;
 }

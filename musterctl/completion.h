@@ -15,10 +15,13 @@ struct Subcommand {
 /// All subcommands except hidden ones. main() offers exactly these.
 extern const Subcommand kSubcommands[15];
 
+/// The hidden subcommand that prints the runs, or with a run its nodes.
+inline constexpr std::string_view kCompletionWords = "completion-words";
+
 /// The options of a subcommand, including those of TLS if it connects to musterd.
 std::string options_of(const Subcommand& command);
 
-/// The script for "bash", "zsh" or "fish"; empty for another shell.
+/// The script for "bash", "zsh", "fish" or "tcsh"; empty for another shell.
 std::string completion_script(std::string_view shell);
 
 }  // namespace muster::ctl

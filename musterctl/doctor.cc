@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/net/name_lookup.h"
 #include "base/next_field.h"
 #include "base/size_text.h"
 #include "musterctl/endpoint_checks.h"
@@ -23,10 +24,6 @@ std::string limit_text(std::uint64_t limit) {
   return limit == kNoLimit ? "unlimited" : std::to_string(limit);
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 void check_host_name(const DoctorFacts& facts, Checks& checks) {
   Check check{"host_name", Verdict::Ok, facts.host_name + " is " + joined(facts.host_addresses),
               ""};
@@ -34,7 +31,8 @@ void check_host_name(const DoctorFacts& facts, Checks& checks) {
     check.verdict = Verdict::Warning;
     check.found = facts.host_name + " cannot be looked up: " + facts.host_error;
     check.remedy = "give each node --local-addr=ADDRESS, or put the name into DNS or /etc/hosts";
-  } else if (std::all_of(facts.host_addresses.begin(), facts.host_addresses.end(), is_loopback)) {
+  } else if (std::all_of(facts.host_addresses.begin(), facts.host_addresses.end(),
+                         is_loopback_address)) {
     check.verdict = Verdict::Warning;
     check.found += ", which only this machine reaches";
     check.remedy =
@@ -108,7 +106,7 @@ void check_interfaces(const DoctorFacts& facts, Checks& checks) {
   }
   const bool only_loopback =
       std::all_of(facts.interfaces.begin(), facts.interfaces.end(), [](const auto& entry) {
-        return std::all_of(entry.second.begin(), entry.second.end(), is_loopback);
+        return std::all_of(entry.second.begin(), entry.second.end(), is_loopback_address);
       });
   if (facts.loopback_is_down)
     checks.push_back({"loopback", Verdict::Failure, "the loopback interface is down",
@@ -408,13 +406,13 @@ std::string checks_text(const std::vector<Check>& checks) {
     rows.push_back({std::string(to_string(check.verdict)), check.name, safe(about + check.found)});
     if (!check.remedy.empty()) rows.push_back({"", "", "-> " + safe(check.remedy)});
   }
-  const auto count = [&](Verdict verdict) {
-    return std::to_string(std::count_if(checks.begin(), checks.end(), [&](const Check& check) {
-      return check.verdict == verdict;
-    }));
+  const auto count = [&](Verdict verdict, std::string_view what) {
+    const auto found = std::count_if(checks.begin(), checks.end(),
+                                     [&](const Check& check) { return check.verdict == verdict; });
+    return std::to_string(found).append(" ").append(what) + (found == 1 ? "" : "s");
   };
-  return table_text(rows) + "\n" + count(Verdict::Failure) + " failures, " +
-         count(Verdict::Warning) + " warnings\n";
+  return table_text(rows) + "\n" + count(Verdict::Failure, "failure") + ", " +
+         count(Verdict::Warning, "warning") + "\n";
 }
 
 std::string checks_json(const std::vector<Check>& checks, const std::string& peers) {

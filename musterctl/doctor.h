@@ -12,6 +12,7 @@
 #include "base/system/cgroup_limits.h"
 #include "musterctl/gpu_errors.h"
 #include "musterctl/gpu_health.h"
+#include "rendezvous/node/known_host.h"
 
 namespace muster::ctl {
 
@@ -33,13 +34,6 @@ struct EndpointFacts {
   std::optional<double> clock_ahead_seconds;  // How far this clock is ahead of musterd's.
 };
 
-/// What a host of the rendezvous says about its state.
-struct HostState {
-  std::string place;  // "address:port"
-  std::string id;
-  bool is_shared = false;  // With other hosts, through an etcd.
-};
-
 struct DoctorFacts {
   std::string host_name;
   std::string host_error;                   // Why the name cannot be looked up; empty: it can.
@@ -54,7 +48,7 @@ struct DoctorFacts {
   bool home_is_writable = true;
   bool has_compile_cache = false;  // TORCHINDUCTOR_CACHE_DIR is set.
   std::vector<EndpointFacts> endpoints;
-  std::vector<HostState> hosts = {};  // At the endpoints of the rendezvous.
+  std::vector<MetHost> hosts = {};  // At the endpoints of the rendezvous.
   std::optional<std::uint64_t> shm_bytes;
   std::optional<std::uint64_t> shm_free_bytes;
   std::map<std::string, std::uint64_t> limits;  // "nofile", "nproc", "memlock".

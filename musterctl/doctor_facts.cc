@@ -18,6 +18,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/take_line.h"
 #include "base/temporary_places.h"
 #include "musterctl/answer_json.h"
 #include "musterctl/host_states.h"
@@ -170,18 +171,11 @@ constexpr const char* kVersions =
 void gather_python(DoctorFacts& facts) {
   const PythonAnswer answer = run_python(kVersions, std::chrono::seconds(10));
   facts.python_problem = answer.problem;
-  const std::string& text = answer.output;
-  std::array<std::string, 4> lines;
-  std::size_t begin = 0;
-  for (std::string& line : lines) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    line = text.substr(begin, end - begin);
-    begin = std::min(end + 1, text.size());
-  }
-  facts.python = lines[0];
-  facts.python_version = lines[1];
-  facts.torch_version = lines[2];
-  facts.nccl_version = lines[3];
+  std::string_view text = answer.output;
+  facts.python = take_line(text);
+  facts.python_version = take_line(text);
+  facts.torch_version = take_line(text);
+  facts.nccl_version = take_line(text);
 }
 
 // Imports torch, which takes seconds: called only if there are GPUs.

@@ -29,6 +29,20 @@ void check_clock(const EndpointFacts& facts, Checks& checks) {
   checks.push_back(std::move(check));
 }
 
+std::string remedy_for(const EndpointFacts& facts) {
+  if (facts.refused)
+    return "musterd answered with this error: do what it says, or give another --endpoint";
+  const auto colon = facts.endpoint.rfind(':');
+  std::string host = facts.endpoint.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (facts.error.starts_with("cannot look up"))
+    return "is the name right? Ask this machine's resolver with: getent hosts " + host;
+  const std::string port = colon == std::string::npos ? "PORT" : facts.endpoint.substr(colon + 1);
+  return "is the host up, does the program listen, and does a firewall let the port through? Check "
+         "from this machine with: nc -vz " +
+         host + " " + port;
+}
+
 void check_endpoint(const EndpointFacts& facts, Checks& checks) {
   Check check{"endpoint", Verdict::Ok, "", ""};
   char connect[64];
@@ -37,11 +51,7 @@ void check_endpoint(const EndpointFacts& facts, Checks& checks) {
   if (!facts.error.empty()) {
     check.verdict = Verdict::Failure;
     check.found = facts.what + " " + facts.endpoint + ": " + facts.error;
-    check.remedy =
-        facts.refused ? "musterd answered with this error: do what it says, or give another "
-                        "--endpoint"
-                      : "is the host up, does the program listen, and does a firewall let the port "
-                        "through? Check from this machine with: nc -vz HOST PORT";
+    check.remedy = remedy_for(facts);
   } else if (facts.connect_ms > kSlowConnectMs) {
     check.verdict = Verdict::Warning;
     check.remedy =
@@ -70,9 +80,9 @@ void check_reach(const DoctorFacts& facts, Checks& checks) {
 void check_states(const DoctorFacts& facts, Checks& checks) {
   if (facts.hosts.empty()) return;
   Check check{"state", Verdict::Ok, "", ""};
-  const HostState& first = facts.hosts.front();
+  const MetHost& first = facts.hosts.front();
   const auto other = std::find_if(facts.hosts.begin(), facts.hosts.end(),
-                                  [&](const HostState& host) { return host.id != first.id; });
+                                  [&](const MetHost& host) { return host.differs_from(first); });
   const auto silent = std::find_if(facts.endpoints.begin(), facts.endpoints.end(),
                                    [](const EndpointFacts& endpoint) {
                                      return endpoint.what == kRendezvous && !endpoint.error.empty();
@@ -84,7 +94,7 @@ void check_states(const DoctorFacts& facts, Checks& checks) {
     check.remedy =
         "give all musterds the same --state=etcd://..., or name one of them only in "
         "--rdzv-endpoint";
-  } else if (silent != facts.endpoints.end() && !first.is_shared) {
+  } else if (silent != facts.endpoints.end() && !first.state_is_shared) {
     check.verdict = Verdict::Warning;
     check.found = "the host at " + first.place + " keeps its state for itself, and " +
                   silent->endpoint + " does not answer";

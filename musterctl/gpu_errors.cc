@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/take_line.h"
 #include "musterctl/run_text.h"
 
 namespace muster::ctl {
@@ -78,9 +79,7 @@ double seconds_since_start() {
 std::vector<Xid> xids_in(std::string_view log) {
   std::vector<Xid> xids;
   while (!log.empty()) {
-    const std::size_t end = std::min(log.find('\n'), log.size());
-    std::optional<Xid> found = xid_in(log.substr(0, end));
-    log.remove_prefix(std::min(end + 1, log.size()));
+    std::optional<Xid> found = xid_in(take_line(log));
     if (!found) continue;
     const auto same = std::find_if(xids.begin(), xids.end(), [&](const Xid& xid) {
       return xid.device == found->device && xid.number == found->number;

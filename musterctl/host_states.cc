@@ -9,7 +9,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "base/net/spawn_task.h"
-#include "rendezvous/node/native_client.h"
+#include "rendezvous/node/host_question.h"
 #include "rendezvous/tls/tls_context.h"
 #include "rendezvous/tls/tls_socket.h"
 
@@ -22,20 +22,15 @@ constexpr Duration kAskWithin = std::chrono::seconds(2);
 constexpr std::size_t kMaxHosts = 64;
 
 asio::awaitable<void> ask(asio::any_io_executor executor, NativeClientOptions options,
-                          std::shared_ptr<std::vector<HostState>> found) {
-  auto client = std::make_unique<NativeClient>(executor, options);
-  const auto kind = co_await client->connect();
-  if (kind && *kind == HostKind::Muster && !client->welcome().state_id.empty())
-    found->push_back({.place = client->remote_end(),
-                      .id = client->welcome().state_id,
-                      .is_shared = client->welcome().state_is_shared});
-  client->close();
+                          std::shared_ptr<std::vector<MetHost>> found) {
+  auto met = co_await ask_host(executor, std::move(options));
+  if (met && !met->state_id.empty()) found->push_back(*std::move(met));
 }
 
 }  // namespace
 
-std::vector<HostState> ask_hosts(const std::vector<HostPlaces>& places,
-                                 const HostQuestion& question) {
+std::vector<MetHost> ask_hosts(const std::vector<HostPlaces>& places,
+                               const HostQuestion& question) {
   SharedTls tls;
   if (question.tls.any()) {
     auto context = make_tls_context(TlsSide::Client, question.tls);
@@ -43,7 +38,7 @@ std::vector<HostState> ask_hosts(const std::vector<HostPlaces>& places,
     tls = make_tls_client(*std::move(context));
   }
   asio::io_context loop(1);
-  const auto found = std::make_shared<std::vector<HostState>>();
+  const auto found = std::make_shared<std::vector<MetHost>>();
   std::size_t asked = 0;
   for (const HostPlaces& place : places) {
     for (const std::string& address : place.addresses) {
@@ -61,7 +56,7 @@ std::vector<HostState> ask_hosts(const std::vector<HostPlaces>& places,
   }
   loop.run_for(2 * kAskWithin);
   std::sort(found->begin(), found->end(),
-            [](const HostState& a, const HostState& b) { return a.place < b.place; });
+            [](const MetHost& a, const MetHost& b) { return a.place < b.place; });
   return *found;
 }
 

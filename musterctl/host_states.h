@@ -7,6 +7,7 @@
 #include "musterctl/doctor.h"
 #include "musterctl/http_text.h"
 #include "rendezvous/access/token_proof.h"
+#include "rendezvous/node/known_host.h"
 
 namespace muster::ctl {
 
@@ -24,7 +25,6 @@ struct HostQuestion {
 
 /// Asks all places at once, for some seconds. Hosts that do not say which state they have, such as
 /// torchrun's, and hosts that refuse this machine are left out.
-std::vector<HostState> ask_hosts(const std::vector<HostPlaces>& places,
-                                 const HostQuestion& question);
+std::vector<MetHost> ask_hosts(const std::vector<HostPlaces>& places, const HostQuestion& question);
 
 }  // namespace muster::ctl

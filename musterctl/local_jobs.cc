@@ -152,6 +152,14 @@ std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
       if (job.run_id.empty()) job.run_id = run_id_of_agent(proc, pid);
       continue;
     }
+    if (entry.name == "muster-zygote") {
+      job.zygote = ZygoteProcess{
+          .pid = pid,
+          .resident_bytes = entry.resident_bytes,
+          .shares = parse_memory_shares(
+              read_file(proc + "/" + std::to_string(pid) + "/smaps_rollup").value_or(""))};
+      continue;
+    }
     if (!may_read_environment(proc, pid)) {
       unreadable = true;
       continue;
@@ -171,6 +179,17 @@ std::optional<LocalJob> job_of(const std::string& proc, const Entry& shim,
     return std::pair(a.rank, a.pid) < std::pair(b.rank, b.pid);
   });
   return job;
+}
+
+std::string zygote_text(const ZygoteProcess& zygote) {
+  std::string text =
+      "  zygote " + std::to_string(zygote.pid) + "  memory " + size_text(zygote.resident_bytes);
+  if (zygote.shares)
+    text += ": its own " + size_text(zygote.shares->own_bytes) + ", shared " +
+            size_text(zygote.resident_bytes -
+                      std::min(zygote.shares->own_bytes, zygote.resident_bytes)) +
+            ", its proportional share " + size_text(zygote.shares->proportional_bytes);
+  return text + "\n";
 }
 
 std::string shown(const std::optional<int>& number) {
@@ -201,6 +220,7 @@ std::string local_jobs_text(const LocalJobs& jobs) {
             shown(job.restarts_allowed);
     if (job.generation) text += "  generation " + std::to_string(*job.generation);
     text += "\n";
+    if (job.zygote) text += zygote_text(*job.zygote);
     if (job.workers.empty()) {
       text += "  no worker runs: it waits for other nodes, or it begins or ends\n";
       continue;
@@ -224,6 +244,13 @@ std::string local_jobs_json(const LocalJobs& jobs) {
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
   Json list = Json::array();
   for (const LocalJob& job : jobs.jobs) {
+    Json zygote;
+    if (job.zygote) {
+      zygote = {{"pid", job.zygote->pid}, {"resident_bytes", job.zygote->resident_bytes}};
+      const auto& shares = job.zygote->shares;
+      zygote["own_bytes"] = shares ? Json(shares->own_bytes) : Json(nullptr);
+      zygote["proportional_bytes"] = shares ? Json(shares->proportional_bytes) : Json(nullptr);
+    }
     Json workers = Json::array();
     for (const WorkerProcess& worker : job.workers)
       workers.push_back({{"rank", or_null(worker.rank)},
@@ -239,6 +266,7 @@ std::string local_jobs_json(const LocalJobs& jobs) {
                     {"restarts", or_null(job.restarts)},
                     {"restarts_allowed", or_null(job.restarts_allowed)},
                     {"generation", or_null(job.generation)},
+                    {"zygote", std::move(zygote)},
                     {"workers", std::move(workers)}});
   }
   const Json all{{"jobs", std::move(list)}, {"unreadable", jobs.unreadable}};

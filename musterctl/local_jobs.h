@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "musterctl/process_texts.h"
+
 namespace muster::ctl {
 
 struct WorkerProcess {
@@ -18,6 +20,13 @@ struct WorkerProcess {
   std::string command;  // As command_text() shows it: without arguments.
 };
 
+/// --warm: the process that workers are forked from.
+struct ZygoteProcess {
+  int pid = 0;
+  std::uint64_t resident_bytes = 0;
+  std::optional<MemoryShares> shares;  // Nothing: they cannot be read.
+};
+
 struct LocalJob {
   int agent_pid = 0;  // 0: the agent is gone, or has not started yet.
   int shim_pid = 0;
@@ -25,6 +34,7 @@ struct LocalJob {
   std::optional<int> restarts;
   std::optional<int> restarts_allowed;
   std::optional<std::int64_t> generation;
+  std::optional<ZygoteProcess> zygote;
   std::vector<WorkerProcess> workers;  // By rank.
 };
 

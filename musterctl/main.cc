@@ -1,6 +1,7 @@
 // The program musterctl: shows and controls the runs of a musterd, and shows the jobs of this
 // machine.
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -37,6 +38,7 @@
 #include "musterctl/patience.h"
 #include "musterctl/rank_output.h"
 #include "musterctl/run_text.h"
+#include "musterctl/screen.h"
 #include "rendezvous/access/http_key.h"
 #include "rendezvous/access/openssl_token.h"
 #include "rendezvous/tls/tls_pump.h"
@@ -66,6 +68,9 @@ struct Arguments {
   bool follow = false;
   bool from_stderr = false;
   bool all = false;
+  int lines = -1;      // -1: not given.
+  std::string notice;  // Seconds. Empty: not given.
+  std::string reason;
   DoctorArguments doctor;
   DoctorPeerOptions doctor_peer;
 };
@@ -92,10 +97,12 @@ int code_after_output(int code) {
   return code == EXIT_SUCCESS ? kExitFailure : code;
 }
 
-// A resource of musterd's HTTP, and the function that formats it.
+// A resource of musterd's HTTP, and the functions that format it: the second one for --watch on a
+// terminal.
 struct Resource {
   std::string target;
   Text (*text)(std::string_view json) = nullptr;
+  Text (*watched)(std::string_view json) = nullptr;  // If there is none, the first one.
 };
 
 // Reads the configuration file, which describes one musterd, if neither the command line nor the
@@ -153,6 +160,13 @@ std::optional<Service> find_service(const Arguments& arguments, int& code) {
   return std::nullopt;
 }
 
+Screen screen_of_stdout() {
+  winsize size = {};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+    return {};
+  return {.rows = size.ws_row, .columns = size.ws_col};
+}
+
 // Shows the resource once. If that fails, `problem` says why.
 int show(const Arguments& arguments, const Service& service, const Resource& resource,
          std::string& problem) {
@@ -163,10 +177,11 @@ int show(const Arguments& arguments, const Service& service, const Resource& res
   const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (arguments.json)
     return print(on_terminal ? terminal_text(answer->body) : answer->body), EXIT_SUCCESS;
-  const Text text = resource.text(answer->body);
+  const bool fits = arguments.watch && on_terminal;
+  const auto format = fits && resource.watched != nullptr ? resource.watched : resource.text;
+  const Text text = format(answer->body);
   if (!text) return problem = text.error().reason, kExitFailure;
-  if (arguments.watch && on_terminal) print("\033[H\033[2J");
-  print(*text);
+  print(fits ? "\033[H\033[2J" + fit_screen(*text, screen_of_stdout()) : *text);
   return EXIT_SUCCESS;
 }
 
@@ -208,21 +223,23 @@ std::optional<std::string> find_only_run(const Arguments& arguments, const Servi
   if (!only) return code = complain(kExitFailure, only.error().reason), std::nullopt;
   if (only->total == 1) return only->id;
   if (only->total == 0)
-    return code = complain(kExitUnknown, "no runs: no job meets here"), std::nullopt;
+    return code = complain(kExitUnknown, "this musterd has no runs: no job has met here yet"),
+           std::nullopt;
   if (const Text runs = runs_text(answer->body); runs && !arguments.json) print(*runs);
   code = complain(kExitUsage, "which of the runs? Type `musterctl " + command + " RUN`");
   return std::nullopt;
 }
 
 int show_run(const Arguments& arguments, const std::string& command, const std::string& more,
-             Text (*text)(std::string_view)) {
+             Text (*text)(std::string_view), Text (*watched)(std::string_view) = nullptr) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
   std::optional<std::string> run = arguments.run;
   if (run->empty()) run = find_only_run(arguments, *service, command, code);
   if (!run) return code;
-  return show_or_watch(arguments, *service, {"/api/v1/runs/" + percent_encoded(*run) + more, text});
+  return show_or_watch(arguments, *service,
+                       {"/api/v1/runs/" + percent_encoded(*run) + more, text, watched});
 }
 
 // Sends a POST about the run and prints musterd's answer as `text` formats it.
@@ -250,6 +267,15 @@ int change_node(const Arguments& arguments, const std::string& action, const std
   const std::string begin = safe(arguments.run) + ": " + safe(arguments.node) + ": " + done;
   return change(arguments, "/nodes/" + percent_encoded(arguments.node) + "/" + action,
                 [&](std::string_view json) { return done_text(begin, json); });
+}
+
+int drain_node(const Arguments& arguments) {
+  if (arguments.notice.empty() && !arguments.reason.empty())
+    return complain(kExitUsage, "--reason is the reason of a notice: give --notice SECONDS, too");
+  if (arguments.notice.empty()) return change_node(arguments, "drain", "drained; ");
+  std::string action = "drain?notice=" + arguments.notice;
+  if (!arguments.reason.empty()) action += "&reason=" + percent_encoded(arguments.reason);
+  return change_node(arguments, action, "drained, with a notice; ");
 }
 
 // Prints a link and starts no browser: a browser on this machine might not be the user's.
@@ -289,12 +315,14 @@ int show_rank_output(const Arguments& arguments,
 }
 
 int show_logs(const Arguments& arguments) {
-  const OutputRequest request{.run = arguments.run,
-                              .rank = arguments.rank,
-                              .from_stderr = arguments.from_stderr,
-                              .all = arguments.all,
-                              .follow = arguments.follow,
-                              .on_terminal = ::isatty(STDOUT_FILENO) == 1};
+  const OutputRequest request{
+      .run = arguments.run,
+      .rank = arguments.rank,
+      .from_stderr = arguments.from_stderr,
+      .all = arguments.all,
+      .lines = arguments.lines < 0 ? std::nullopt : std::optional<int>(arguments.lines),
+      .follow = arguments.follow,
+      .on_terminal = ::isatty(STDOUT_FILENO) == 1};
   return show_rank_output(
       arguments, [&](const Service& service) { return show_output(service, request, print); });
 }
@@ -329,6 +357,22 @@ int list_local_jobs(const Arguments& arguments) {
   return EXIT_SUCCESS;
 }
 
+// The runs, or the nodes of a run, for the completion scripts. An error is not printed: it would
+// stand in the line that the user types.
+int print_completion_words(const Arguments& arguments) {
+  int code = EXIT_SUCCESS;
+  const auto service = find_service(arguments, code);
+  if (!service) return code;
+  const std::string target =
+      "/api/v1/runs" +
+      (arguments.run.empty() ? "" : "/" + percent_encoded(arguments.run) + "/nodes");
+  const auto answer = get(service->endpoint, target, service->token.get());
+  if (!answer || answer->status != 200) return kExitNoAnswer;
+  const Text words = arguments.run.empty() ? run_words(answer->body) : node_words(answer->body);
+  if (!words) return kExitFailure;
+  return print(*words), EXIT_SUCCESS;
+}
+
 using Action = std::function<int()>;
 
 // Used instead of CLI11's check, whose message names the largest floating-point number as the
@@ -341,6 +385,20 @@ std::string whole_rank(const std::string& text) {
          "' is no rank: give a whole number from 0 on, as `musterctl nodes` shows under RANKS";
 }
 
+std::string whole_lines_number(const std::string& text) {
+  int lines = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), lines);
+  if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && lines >= 0) return {};
+  return "'" + safe(text.substr(0, 64)) + "' is no number of lines: give a whole number from 0 on";
+}
+
+std::string notice_seconds(const std::string& text) {
+  std::int64_t seconds = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && seconds > 0) return {};
+  return "'" + safe(text.substr(0, 64)) + "' is no time: give a whole number of seconds from 1 on";
+}
+
 void add_option(CLI::App& command, std::string_view option, Arguments& arguments) {
   if (option == "--endpoint")
     command
@@ -350,23 +408,29 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
               arguments.endpoint = text;
               arguments.endpoint_given = true;
             },
-            "Where musterd's HTTP is (musterd --http); else MUSTER_ENDPOINT or the "
-            "configuration file says it")
+            "Where musterd's HTTP is (musterd --http); without it the configuration file says it "
+            "[MUSTER_ENDPOINT]")
         ->type_name("HOST:PORT")
         ->default_str(arguments.endpoint);
   if (option == "--rdzv-token-file")
     command
         .add_option("--rdzv-token-file", arguments.token_file,
-                    "File with the token of musterd; else MUSTER_RDZV_TOKEN_FILE names it")
+                    "File with the token of musterd [MUSTER_RDZV_TOKEN_FILE]")
         ->type_name("FILE");
   const auto file = [&](const char* name, std::string& value, const char* text) {
-    if (option == name) command.add_option(name, value, text)->type_name("FILE");
+    if (option != name) return;
+    command.add_option(name, value, text)->type_name("FILE");
+    // As muster spells it, whose files of the same job these are. Not in the help, as it is the
+    // same.
+    const std::string as_muster = "--rdzv-" + std::string(name).substr(2);
+    command.add_option(as_muster, value)->type_name("FILE")->group("");
   };
   file("--tls-ca", arguments.tls.ca,
-       "Ask by HTTPS, a musterd with a certificate of this CA; else MUSTER_TLS_CA names it");
+       "Ask by HTTPS, a musterd with a certificate of this CA [MUSTER_TLS_CA, or "
+       "MUSTER_RDZV_TLS_CA]");
   file("--tls-cert", arguments.tls.certificate,
-       "Certificate for a musterd that asks for one; else MUSTER_TLS_CERT names it");
-  file("--tls-key", arguments.tls.key, "Its key; else MUSTER_TLS_KEY names it");
+       "Certificate for a musterd that asks for one [MUSTER_TLS_CERT, or MUSTER_RDZV_TLS_CERT]");
+  file("--tls-key", arguments.tls.key, "Its key [MUSTER_TLS_KEY, or MUSTER_RDZV_TLS_KEY]");
   if (option == "--json") command.add_flag("--json", arguments.json, "For programs");
   if (option == "--watch")
     command.add_flag("--watch", arguments.watch, "Look again each second, until it is stopped");
@@ -374,15 +438,32 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
     command.add_flag("-f,--follow", arguments.follow, "Go on as the worker writes more");
   if (option == "--stderr")
     command.add_flag("--stderr", arguments.from_stderr, "What it writes to stderr, not stdout");
+  if (option == "--notice")
+    command
+        .add_option("--notice", arguments.notice,
+                    "The node goes in so many seconds: all nodes of its round are told, so that "
+                    "their workers save; then the round ends")
+        ->check(notice_seconds, "")
+        ->type_name("SECONDS");
+  if (option == "--reason")
+    command.add_option("--reason", arguments.reason, "Why it goes, for the workers and for people")
+        ->type_name("TEXT");
   if (option == "--all")
     command.add_flag("--all", arguments.all, "From the beginning of the log, not its end only");
+  if (option == "--tail")
+    command
+        .add_option("-n,--tail", arguments.lines,
+                    "Only this many lines of its end, and with -f what follows")
+        ->check(whole_lines_number, "")
+        ->type_name("LINES");
   add_doctor_option(command, option, arguments.doctor);
 }
 
 void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
   const std::map<std::string_view, Action> actions = {
       {"runs", [&] { return show_runs(arguments); }},
-      {"status", [&] { return show_run(arguments, "status", "", status_text); }},
+      {"status",
+       [&] { return show_run(arguments, "status", "", status_text, watched_status_text); }},
       {"nodes", [&] { return show_run(arguments, "nodes", "/nodes", nodes_text); }},
       {"why", [&] { return show_run(arguments, "why", "", why_text); }},
       {"logs", [&] { return show_logs(arguments); }},
@@ -393,7 +474,7 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
        }},
       {"stop",
        [&] { return change_run(arguments, "stop", "it has ended, and its nodes are told"); }},
-      {"drain", [&] { return change_node(arguments, "drain", "drained; "); }},
+      {"drain", [&] { return drain_node(arguments); }},
       {"exclude", [&] { return change_node(arguments, "exclude", "excluded; "); }},
       {"allow", [&] { return change_node(arguments, "allow", ""); }},
       {"open", [&] { return print_link(arguments); }},
@@ -431,6 +512,9 @@ void add_commands(CLI::App& app, Arguments& arguments, Action& chosen) {
     if (const auto found = actions.find(subcommand.name); found != actions.end())
       command.callback([&chosen, action = found->second] { chosen = action; });
   }
+  CLI::App& words = *app.add_subcommand(std::string(kCompletionWords))->group("");
+  words.add_option("RUN", arguments.run);
+  words.callback([&] { chosen = [&] { return print_completion_words(arguments); }; });
   add_doctor_peer(app, arguments.doctor_peer).callback([&] {
     chosen = [&] { return run_doctor_peer(arguments.doctor_peer); };
   });
@@ -465,12 +549,19 @@ std::string unknown_word(const CLI::App& app, const std::string& otherwise) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Shows what goes on in the runs of a musterd, and in the jobs of this machine.",
-               "musterctl"};
+  CLI::App app{
+      "  musterctl why job7            # what failed first\n"
+      "  musterctl logs job7 3 -f      # what its rank 3 writes\n"
+      "\n"
+      "Shows what goes on in the runs of a musterd, and in the jobs of this machine. `musterctl "
+      "COMMAND --help` has the options of a command. [NAME, default VALUE] behind an option: the "
+      "variable that stands for it, and its default. More: man musterctl.",
+      "musterctl"};
   app.formatter(std::make_shared<CommandHelp>());
+  app.set_help_flag("-h,--help", "Print this text");
   std::string version = build_text("musterctl");
   version.pop_back();  // CLI11 adds the line feed.
-  app.set_version_flag("--version", version);
+  app.set_version_flag("--version", version, "Print musterctl's version");
   Arguments arguments;
   // Not by CLI11's own variables: those would also set options of commands that were not chosen.
   if (const char* endpoint = std::getenv("MUSTER_ENDPOINT"); endpoint != nullptr && *endpoint) {
@@ -481,12 +572,15 @@ int run(int argc, char** argv) {
     if (const char* value = std::getenv(name); value != nullptr) file = value;
   };
   from_variable("MUSTER_RDZV_TOKEN_FILE", arguments.token_file);
+  from_variable("MUSTER_RDZV_TLS_CA", arguments.tls.ca);
+  from_variable("MUSTER_RDZV_TLS_CERT", arguments.tls.certificate);
+  from_variable("MUSTER_RDZV_TLS_KEY", arguments.tls.key);
   from_variable("MUSTER_TLS_CA", arguments.tls.ca);
   from_variable("MUSTER_TLS_CERT", arguments.tls.certificate);
   from_variable("MUSTER_TLS_KEY", arguments.tls.key);
   app.add_option("--completion", arguments.completion, "Print the completion script of a shell")
       ->type_name("SHELL")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish", "tcsh"}));
   for (const char* option :
        {"--endpoint", "--rdzv-token-file", "--tls-ca", "--tls-cert", "--tls-key"})
     add_option(app, option, arguments);  // These options may also stand before the command.

@@ -88,6 +88,24 @@ std::optional<StatFields> parse_stat_fields(std::string_view text) {
       .resident_pages = number_or_zero<std::uint64_t>(fields[kRss])};
 }
 
+std::optional<MemoryShares> parse_memory_shares(std::string_view text) {
+  MemoryShares shares;
+  bool is_found = false;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t colon = std::min(line.find(':'), line.size());
+    const std::string_view name = line.substr(0, colon);
+    std::string_view value = line.substr(std::min(colon + 1, line.size()));
+    value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+    if (value.ends_with(" kB")) value.remove_suffix(3);
+    const std::uint64_t bytes = number_or_zero<std::uint64_t>(value) * 1024;
+    is_found |= name == "Pss";
+    if (name == "Pss") shares.proportional_bytes = bytes;
+    if (name == "Private_Clean" || name == "Private_Dirty") shares.own_bytes += bytes;
+  }
+  if (!is_found) return std::nullopt;
+  return shares;
+}
+
 Environment parse_environment(std::string_view text) {
   Environment variables;
   for (const std::string_view one : split(text, '\0'))

@@ -21,6 +21,14 @@ struct StatFields {
 /// Returns nothing for a zombie, and for a text of another form.
 std::optional<StatFields> parse_stat_fields(std::string_view text);
 
+/// What of a process's resident memory is its own, from the text of /proc/PID/smaps_rollup.
+struct MemoryShares {
+  std::uint64_t own_bytes = 0;           // In no other process.
+  std::uint64_t proportional_bytes = 0;  // A page that k processes share counts as 1/k.
+};
+/// Returns nothing for a text of another form.
+std::optional<MemoryShares> parse_memory_shares(std::string_view text);
+
 /// The variables of /proc/PID/environ. If a name occurs twice, its first value counts.
 using Environment = std::map<std::string, std::string>;
 Environment parse_environment(std::string_view text);

@@ -78,6 +78,8 @@ class RankLog {
 
  private:
   boost::system::result<HttpAnswer, ClientError> ask() const;
+  void find_lines(int lines);
+  std::optional<std::string> read_end(std::int64_t bytes, std::int64_t& begin);
   std::optional<OutputEnd> await_node(bool musterd_answers);
   bool follow_move(const Piece& piece);
   void show_piece(const Piece& piece, bool more);
@@ -91,6 +93,7 @@ class RankLog {
   int attempt_ = 0;
   std::string node_;         // Which node has answered; empty: none yet, or musterd is older.
   bool has_begun_ = false;   // A piece was shown.
+  bool at_line_ = false;     // The first piece begins where a line begins.
   bool asks_again_ = false;  // The run has ended, and the node is asked for the last time.
   std::string cut_;          // On a terminal: the beginning of a character that is not complete.
   std::string shown_;        // The last bytes that were shown.
@@ -98,7 +101,42 @@ class RankLog {
   bool print_failed_ = false;
 };
 
+/// The last bytes of the log; `begin`: the offset of the first one. Nothing: it cannot be read, and
+/// show() will say why.
+std::optional<std::string> RankLog::read_end(std::int64_t bytes, std::int64_t& begin) {
+  std::string text;
+  offset_ = -bytes;
+  for (bool is_first = true;; is_first = false) {
+    const auto answer = ask();
+    const auto piece = answer && answer->status == 200
+                           ? parse_piece(answer->body)
+                           : boost::system::result<Piece, ClientError>(ClientError{});
+    if (!piece) return std::nullopt;
+    if (is_first) begin = piece->offset;
+    text += piece->bytes;
+    offset_ = piece->next_offset;
+    if (piece->next_offset >= piece->size || piece->bytes.empty() ||
+        text.size() > static_cast<std::size_t>(kMaxEndBytes))
+      return text;
+  }
+}
+
+/// Sets the offset to the beginning of the last lines.
+void RankLog::find_lines(int lines) {
+  for (std::int64_t bytes = kShownEndBytes;; bytes *= 4) {
+    std::int64_t begin = 0;
+    const auto text = read_end(bytes, begin);
+    offset_ = -kShownEndBytes;
+    if (!text) return;
+    const auto at = begin_of_last_lines(*text, lines);
+    at_line_ = at || begin == 0;
+    offset_ = begin + static_cast<std::int64_t>(at.value_or(0));
+    if (at_line_ || bytes >= kMaxEndBytes) return;
+  }
+}
+
 OutputEnd RankLog::show() {
+  if (request_.lines && !request_.all) find_lines(*request_.lines);
   while (!print_failed_) {
     const auto answer = ask();
     if (request_.follow && has_begun_ && (!answer || answer->status != 200)) {
@@ -178,7 +216,7 @@ void RankLog::show_piece(const Piece& piece, bool more) {
   if (attempt_ != 0 && piece.attempt != attempt_)
     show_note("--- the workers were started again: attempt " + std::to_string(piece.attempt) +
               " of this node ---\n");
-  const bool is_first = !has_begun_ && piece.offset > 0 && !request_.all;
+  const bool is_first = !has_begun_ && piece.offset > 0 && !request_.all && !at_line_;
   std::string text(is_first ? whole_lines(piece.bytes) : piece.bytes);
   if (request_.on_terminal) {
     text.insert(0, cut_);
@@ -244,6 +282,17 @@ std::string_view whole_lines(std::string_view bytes) {
   if (end == std::string_view::npos) return bytes;
   const std::size_t next = end + (bytes.substr(end).starts_with("\r\n") ? 2 : 1);
   return next == bytes.size() ? bytes : bytes.substr(next);
+}
+
+std::optional<std::size_t> begin_of_last_lines(std::string_view text, int lines) {
+  std::size_t begin = text.size();
+  if (begin > 0 && text.back() == '\n' && lines > 0) --begin;  // It ends the last line.
+  for (int line = 0; line < lines; ++line) {
+    const std::size_t end = text.substr(0, begin).rfind('\n');
+    if (end == std::string_view::npos) return std::nullopt;  // The line may begin before the text.
+    begin = line + 1 < lines ? end : end + 1;
+  }
+  return begin;
 }
 
 OutputEnd show_output(const Service& service, const OutputRequest& request,

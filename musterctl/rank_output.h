@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,13 +31,17 @@ struct OutputRequest {
   std::string run;
   int rank = 0;
   bool from_stderr = false;
-  bool all = false;          // Show the file from its beginning; otherwise its last lines.
+  bool all = false;  // Show the file from its beginning; otherwise its last lines.
+  /// How many lines of its end are shown; nothing: those of its last kShownEndBytes.
+  std::optional<int> lines = {};
   bool follow = false;       // Continue as the file grows, and with the worker's next attempts.
   bool on_terminal = false;  // Escape what could control the terminal.
 };
 
 /// The part at the end of a file that is shown without OutputRequest::all.
 inline constexpr std::int64_t kShownEndBytes = std::int64_t{16} << 10;
+/// The largest part at the end of a file in which OutputRequest::lines are looked for.
+inline constexpr std::int64_t kMaxEndBytes = std::int64_t{16} << 20;
 
 /// The result: 0, or one of musterctl's exit codes with a reason.
 struct OutputEnd {
@@ -51,6 +56,10 @@ using PrintOutput = std::function<bool(std::string_view)>;
 /// Removes the beginning of a line from the end of a log, which may begin inside a line. A carriage
 /// return ends a line, too. If only that line is there, all of it stays. Pure.
 std::string_view whole_lines(std::string_view bytes);
+
+/// Where the last `lines` lines of the text begin; nothing: it has fewer. An unfinished line at the
+/// end counts. Pure.
+std::optional<std::size_t> begin_of_last_lines(std::string_view text, int lines);
 
 /// The ranks whose stacks are asked for, and the number of those beyond kMaxRanksAsked.
 struct RanksAsked {

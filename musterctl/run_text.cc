@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable_text.h"
+#include "base/take_line.h"
 #include "musterctl/answer_json.h"
 #include "musterctl/json_number.h"
 
@@ -20,9 +21,22 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxShownMissing = 16;
 constexpr std::size_t kMaxShownBytes = 2048;
+constexpr std::size_t kMaxWatchedEvents = 5;
 // A longer cell moves only the cells after it in its own row.
 constexpr std::size_t kMaxColumnWidth = 100;
 
+std::string plain_words(const Json& list, const char* key) {
+  std::string lines;
+  for (const Json& each : list) {
+    const auto word = each.at(key).get<std::string>();
+    const bool is_plain = std::all_of(word.begin(), word.end(), [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+             std::string_view("._:-").find(c) != std::string_view::npos;
+    });
+    if (is_plain) lines += word + "\n";
+  }
+  return lines;
+}
 std::string number(const Json& value) {
   return value.is_number() ? value.dump() : "-";
 }
@@ -34,6 +48,30 @@ std::string duration_of(const Json& seconds) {
 }
 std::string restarts(const Json& run) {
   return number(run.at("restarts_used")) + "/" + number(run.at("restarts_allowed"));
+}
+// "failures 1/3, hangs 0/2"; empty without --restart-policy, and with an older musterd.
+std::string budgets(const Json& run) {
+  const Json all = run.value("restart_budgets", Json());
+  std::string list;
+  if (!all.is_object()) return list;
+  for (const char* name : {"failures", "hangs", "nodes"}) {
+    const Json budget = all.value(name, Json());
+    if (!budget.is_object()) continue;
+    list += (list.empty() ? "" : ", ") + std::string(name) + " " + number(budget.at("used")) + "/" +
+            number(budget.at("allowed"));
+    if (budget.at("used") == budget.at("allowed")) list += " (used up)";
+  }
+  return list;
+}
+// What the restarts have cost, if that is more than their number says.
+std::string budget_lines(const Json& run) {
+  std::string lines;
+  if (const std::string list = budgets(run); !list.empty())
+    lines += "budgets of --restart-policy: " + list + "\n";
+  const Json early = run.value("attempts_without_progress", Json());
+  if (early.is_number() && early > 0)
+    lines += "attempts in a row that ended before any progress: " + number(early) + "\n";
+  return lines;
 }
 std::string wanted(const Json& run) {
   const std::string least = number(run.at("min_nodes"));
@@ -98,6 +136,34 @@ std::string strikes_text(const Json& strikes) {
   return failed + (failed.empty() || lost.empty() ? "" : ", ") + lost;
 }
 
+// Up to kMaxShownMissing names, and how many more there are.
+std::string names_text(const Json& names, std::size_t total) {
+  std::string line;
+  std::size_t shown = 0;
+  for (const Json& name : names) {
+    if (shown == kMaxShownMissing) break;
+    line += (shown++ == 0 ? "" : ", ") + text(name);
+  }
+  return total > shown ? line + " and " + std::to_string(total - shown) + " more" : line;
+}
+
+// The notice of the running round. An older musterd sends none.
+std::string notice_lines(const Json& run) {
+  if (!run.contains("notice") || !run.at("notice").is_object()) return {};
+  const Json& notice = run.at("notice");
+  std::string lines = "notice: " + text(notice.at("reason")) + "; its deadline is in " +
+                      duration_of(notice.at("seconds")) + ", at " + text(notice.at("deadline")) +
+                      "\n";
+  lines += "  will go: " + names_text(notice.at("doomed"), count(notice.at("doomed_total"))) + "\n";
+  lines += "  have saved: " + number(notice.at("saved_total")) + " nodes\n";
+  if (const auto silent = count(notice.at("silent_total")); silent > 0)
+    lines += "  have not saved yet: " + names_text(notice.at("silent"), silent) + "\n";
+  return lines + "  then: " +
+         (notice.at("follow") == "stop" ? "the job is stopped"
+                                        : "the round restarts without the nodes that go") +
+         "\n";
+}
+
 // Nodes that an operator keeps out, and hosts that have cost restarts. An older musterd sends
 // neither.
 std::string operator_lines(const Json& run) {
@@ -124,7 +190,8 @@ std::string failure_in_list(const Json& run) {
 }
 
 bool has_ended(const Json& run) {
-  return run.at("state") == "failed" || run.at("state") == "succeeded";
+  return run.at("state") == "failed" || run.at("state") == "succeeded" ||
+         run.at("state") == "preempted";
 }
 
 // " (ended 3 h ago)"; an older musterd does not say when.
@@ -143,18 +210,27 @@ std::pair<int, double> urgency(const Json& run) {
   return {run.at("state") == "running" ? 1 : 0, 0};
 }
 
+// "2/3" of a living run: the nodes of the round and those that it needs.
+std::string nodes_in_list(const Json& run) {
+  return has_ended(run) ? "-" : number(run.at("nodes_in_round")) + "/" + wanted(run);
+}
+
+// How long ago the run began. An older musterd does not say it.
+std::string age_of(const Json& run) {
+  return duration_of(run.value("began_seconds", Json()));
+}
+
 std::string make_runs(const Json& json) {
   std::vector<Json> runs(json.at("runs").begin(), json.at("runs").end());
   std::stable_sort(runs.begin(), runs.end(),
                    [](const Json& a, const Json& b) { return urgency(a) < urgency(b); });
-  std::vector<Row> rows{{"RUN", "STATE", "ROUND", "NODES", "WANTED", "RESTARTS", "FIRST FAILURE"}};
+  std::vector<Row> rows{{"RUN", "STATE", "AGE", "ROUND", "NODES", "RESTARTS", "FIRST FAILURE"}};
   for (const Json& run : runs) {
-    rows.push_back({text(run.at("id")), text(run.at("state")), number(run.at("round")),
-                    number(run.at("nodes_in_round")) + "/" + number(run.at("nodes")), wanted(run),
-                    restarts(run), failure_in_list(run) + end_in_list(run)});
+    rows.push_back({text(run.at("id")), text(run.at("state")), age_of(run), number(run.at("round")),
+                    nodes_in_list(run), restarts(run), failure_in_list(run) + end_in_list(run)});
   }
   const auto total = count(json.at("total"));
-  if (total == 0) return "no runs: no job meets here\n";
+  if (total == 0) return "this musterd has no runs: no job has met here yet\n";
   std::string table = table_text(rows);
   if (total > rows.size() - 1)
     table += std::to_string(rows.size() - 1) + " of " + std::to_string(total) + " runs\n";
@@ -183,14 +259,11 @@ std::string report_lines(const Json& run) {
                       number(report.at("local_rank")) + ", pid " + number(report.at("pid")) + ") " +
                       text(report.at("exit")) + "\n";
   const auto add = [&](const char* name, const std::string& title) {
-    const std::string& said = report.at(name).get_ref<const std::string&>();
+    std::string_view said = report.at(name).get_ref<const std::string&>();
     if (said.empty()) return;
     lines += title;
-    for (std::size_t begin = 0; begin < said.size();) {
-      const std::size_t end = std::min(said.find('\n', begin), said.size());
-      lines += "    " + quoted_line(std::string_view(said).substr(begin, end - begin)) + "\n";
-      begin = end + 1;
-    }
+    while (!said.empty())
+      lines += "    " + quoted_line(take_line(said)) + "\n";
   };
   add("because", "  muster says\n");
   add("message", "  its error\n");
@@ -198,25 +271,51 @@ std::string report_lines(const Json& run) {
   return lines;
 }
 
-std::string make_status(const Json& run) {
+// The run's state, and what it waits for.
+std::string state_lines(const Json& run) {
   std::string lines = text(run.at("id")) + "  " + text(run.at("state")) + "\n";
   lines += "  " + text(run.at("reason")) + "\n\n";
+  // An older musterd says neither.
+  const Json began = run.value("began_at", Json());
+  const Json up = run.value("up_seconds", Json());
+  if (began.is_string()) lines += "began " + age_of(run) + " ago, " + text(began);
+  if (began.is_string() && up.is_number()) lines += "; workers run for " + duration_of(up);
+  if (began.is_string()) lines += "\n";
   lines += table_text({{"round", number(run.at("round"))},
                        {"generation", number(run.at("generation"))},
                        {"restarts", restarts(run)},
                        {"nodes", number(run.at("nodes_in_round")) + " in the round, " +
                                      number(run.at("nodes")) + " in all; wanted " + wanted(run)}});
+  lines += budget_lines(run);
   if (run.at("last_call_seconds").is_number())
     lines += "the last call ends in " + duration_of(run.at("last_call_seconds")) + "\n";
+  if (const std::string notice = notice_lines(run); !notice.empty()) lines += "\n" + notice;
   if (const std::string missing = missing_lines(run); !missing.empty())
     lines += "\nmissing\n" + missing;
-  if (!run.at("first_failure").is_null())
-    lines += "\nfirst failure\n  " + event_line(run.at("first_failure")) + report_lines(run);
-  lines += operator_lines(run);
+  return lines;
+}
+
+std::string first_failure_lines(const Json& run) {
+  if (run.at("first_failure").is_null()) return {};
+  return "\nfirst failure\n  " + event_line(run.at("first_failure")) + report_lines(run);
+}
+
+std::string make_status(const Json& run) {
+  std::string lines = state_lines(run) + first_failure_lines(run) + operator_lines(run);
   lines += "\nhistory\n";
   for (const Json& event : run.at("events"))
     lines += "  " + event_line(event);
   return lines;
+}
+
+std::string make_watched_status(const Json& run) {
+  std::string lines = state_lines(run) + "\nlast events, the newest first\n";
+  const Json& events = run.at("events");
+  std::size_t shown = 0;
+  for (auto event = events.rbegin(); event != events.rend() && shown < kMaxWatchedEvents;
+       ++event, ++shown)
+    lines += "  " + event_line(*event);
+  return lines + first_failure_lines(run) + operator_lines(run);
 }
 
 // What `why` says of a run without a first failure. musterd keeps the outcome over a restart, but
@@ -224,6 +323,8 @@ std::string make_status(const Json& run) {
 std::string why_without_failure(const Json& run) {
   const std::string id = text(run.at("id"));
   const Json outcome = run.value("outcome", Json());
+  if (outcome.is_object() && outcome.value("preempted", false))
+    return id + ": nothing has failed: " + text(outcome.at("why")) + "\n";
   if (outcome.is_object() && outcome.at("succeeded") == false) {
     const Json& node = outcome.at("node");
     return id + ": " +
@@ -236,7 +337,7 @@ std::string why_without_failure(const Json& run) {
   const bool restarted = run.at("restarts_used").is_number() && run.at("restarts_used") > 0;
   return id + ": nothing has failed since " +
          (restarted ? "musterd was started" : "the run began") + ". It is " +
-         text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+         text(run.at("state")) + ": " + text(run.at("reason")) + "\n" + notice_lines(run);
 }
 
 // Whether the event says that a worker failed, so that its node's log has more about it.
@@ -245,9 +346,26 @@ bool is_of_worker(const Json& event) {
   return event.contains("cause") && event.at("cause") == "workers_failed";
 }
 
-std::string make_why(const Json& run) {
+// The ended run before this one that had the same id. An older musterd does not know it.
+std::string previous_lines(const Json& run) {
+  const Json previous = run.value("previous", Json());
+  if (previous.is_null()) return {};
+  std::string lines = "\nthe run before, of the same id\n  " + text(previous.at("state"));
+  if (previous.at("ended_seconds").is_number())
+    lines +=
+        " " + duration_of(previous.at("ended_seconds")) + " ago, " + text(previous.at("ended_at"));
+  if (const std::string reason = text(previous.at("reason")); !reason.empty())
+    lines += ": " + reason;
+  lines += "\n";
+  const Json& failure = previous.at("first_failure");
+  if (!failure.is_null())
+    lines += "  first failure: " + text(failure.at("at")) + "  " + node_label(failure) + "  " +
+             text(failure.at("text")) + "\n";
+  return lines + report_lines(previous);
+}
+
+std::string why_with_failure(const Json& run) {
   const Json& failure = run.at("first_failure");
-  if (failure.is_null()) return why_without_failure(run);
   const std::string node = node_label(failure);
   std::string lines =
       text(run.at("id")) + ": " +
@@ -257,17 +375,26 @@ std::string make_why(const Json& run) {
   const std::string report = report_lines(run);
   // The failure of an earlier host, which was recorded, has no number among this host's events.
   const std::int64_t first = integer(failure.at("number"));
-  lines +=
-      report + "\nwhat followed" + (first == 0 ? " since the host was started again" : "") + "\n";
-  for (const Json& event : run.at("events"))
-    if (integer(event.at("number")) > first) lines += "  " + event_line(event);
-  lines += "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+  lines += report + "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+  lines += budget_lines(run);
+  lines += notice_lines(run);
   if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;
+  std::string events;
+  for (const Json& event : run.at("events"))
+    if (integer(event.at("number")) > first) events += "  " + event_line(event);
+  if (!events.empty())
+    lines += std::string("\nwhat followed") +
+             (first == 0 ? " since the host was started again" : "") + "\n" + events;
   if (report.empty() && is_of_worker(failure))
     lines +=
-        "\nThe worker's own words are in the log of that node, and in its failure summary: "
-        "docs/troubleshooting.md\n";
+        "\nThe worker's own words are not known here: they are in that node's logs, and in the "
+        "failure summary at the end of what muster has printed there\n";
   return lines;
+}
+
+std::string make_why(const Json& run) {
+  const bool failed = !run.at("first_failure").is_null();
+  return (failed ? why_with_failure(run) : why_without_failure(run)) + previous_lines(run);
 }
 
 // The states of a node's workers, from its report: "7 running, 1 failed".
@@ -322,6 +449,10 @@ std::string make_nodes(const Json& json) {
     // The state of a node outside of the rounds already says that it is kept out.
     const bool kept_out = node.contains("kept_out") && node.at("kept_out").is_string();
     if (kept_out && node.at("state") != "kept_out") state += ", " + text(node.at("kept_out"));
+    if (node.contains("notice") && node.at("notice").is_object())
+      state += ", goes in " + duration_of(node.at("notice").at("seconds"));
+    if (node.contains("saved") && node.at("saved").is_boolean())
+      state += node.at("saved").get<bool>() ? ", has saved" : ", has not saved yet";
     const std::string strikes = node.contains("strikes") ? strikes_text(node.at("strikes")) : "-";
     rows.push_back({number(node.at("group_rank")), ranks, state, text(node.at("kind")),
                     duration_of(node.at("silent_seconds")), workers_of(node), starts_of(node),
@@ -334,6 +465,8 @@ std::string make_nodes(const Json& json) {
     };
     return key(a) < key(b);
   };
+  if (rows.size() == 1)
+    return "no node is in this run now; `musterctl status` and `musterctl why` show what it was\n";
   std::stable_sort(rows.begin() + 1, rows.end(), by_rank);
   std::string table = table_text(rows);
   const auto total = count(json.at("total"));
@@ -413,8 +546,19 @@ boost::system::result<OnlyRun, TextError> only_run(std::string_view json) {
     return only;
   });
 }
+Text run_words(std::string_view json) {
+  return convert_json(json,
+                      [](const Json& answer) { return plain_words(answer.at("runs"), "id"); });
+}
+Text node_words(std::string_view json) {
+  return convert_json(json,
+                      [](const Json& answer) { return plain_words(answer.at("nodes"), "name"); });
+}
 Text status_text(std::string_view json) {
   return convert_json(json, make_status);
+}
+Text watched_status_text(std::string_view json) {
+  return convert_json(json, make_watched_status);
 }
 Text why_text(std::string_view json) {
   return convert_json(json, make_why);

@@ -29,10 +29,17 @@ struct OnlyRun {
 boost::system::result<OnlyRun, TextError> only_run(std::string_view json);
 /// Formats /api/v1/runs/ID.
 Text status_text(std::string_view json);
+/// The same for one screen that is drawn again and again: what changes comes before a failure's
+/// report, and of the history only the last events, the newest first.
+Text watched_status_text(std::string_view json);
 /// Formats /api/v1/runs/ID: the first failure, what followed, and where to look next.
 Text why_text(std::string_view json);
 /// Formats /api/v1/runs/ID/nodes.
 Text nodes_text(std::string_view json);
+/// The ids of /api/v1/runs, or the names of /api/v1/runs/ID/nodes, one in each line, for a shell to
+/// complete. Those with characters that a shell would have to quote are left out.
+Text run_words(std::string_view json);
+Text node_words(std::string_view json);
 /// Formats the answer of a POST that has changed something: `begin`, then musterd's text about the
 /// consequences.
 Text done_text(const std::string& begin, std::string_view json);

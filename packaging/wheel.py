@@ -36,7 +36,8 @@ def contents(arch, tree, notices):
     # A wheel cannot contain links, so muster-launch is a copy of muster. The program looks at its own name.
     entries = [(f"{data}/scripts/{path.name}", path.read_bytes(), True)
                for path in sorted((tree / "bin").iterdir())]
-    for folder in ("share/man", "share/muster/python"):
+    for folder in ("share/bash-completion", "share/fish", "share/man", "share/muster/completions", "share/muster/python",
+                   "share/zsh"):
         entries += [(f"{data}/data/{path.relative_to(tree)}", path.read_bytes(), False)
                     for path in sorted((tree / folder).rglob("*")) if path.is_file()]
     worker = tree / "share/muster/worker"

@@ -115,6 +115,9 @@ def main():
     paths = sorted(tidy.commands)
     if args.files:
         paths = [path.resolve() for path in args.files]
+        strange = [str(path) for path in args.files if path.resolve() not in tidy.commands]
+        if strange:
+            parser.error(f"{args.build} compiles no such file: {' '.join(strange)}")
     elif args.base:
         changed = changed_since(args.base)
         paths = [path for path in paths if {path, path.with_suffix(".h")} & changed]

@@ -155,6 +155,13 @@ struct WarmOptions {
   std::string modules;  // Further modules that it imports, separated by commas.
 };
 
+/// --notice-signals: this signal to muster says that the node goes when `left` is over.
+struct NoticeSignal {
+  int number = 0;
+  Duration left{};
+  bool operator==(const NoticeSignal&) const = default;
+};
+
 struct AgentOptions {
   int min_nodes = 1;
   int max_nodes = 1;
@@ -162,6 +169,8 @@ struct AgentOptions {
   std::string run_id;
   std::string role = "default";
   int max_restarts = 0;
+  RestartPolicy restart_policy;      // --restart-policy
+  std::string progress_file;         // --progress-file: an absolute path. Empty: not given.
   bool propagate_exit_code = false;  // --exit-code=propagate
   std::string failure_report;        // The path of the JSON form of the report. Empty: none.
   /// The launcher's own TORCHELASTIC_ERROR_FILE. Empty: none.
@@ -175,7 +184,12 @@ struct AgentOptions {
   std::vector<int> signals_to_handle;  // Signal numbers; each ends the job gracefully.
   /// Signal numbers; each is passed on to the workers, and does not end the job.
   std::vector<int> signals_to_forward;
-  bool forwards_ignored = false;       // Also those that the launcher has inherited as ignored.
+  bool forwards_ignored = false;  // Also those that the launcher has inherited as ignored.
+  /// None of them is in signals_to_handle or signals_to_forward, and none ends the job by itself.
+  std::vector<NoticeSignal> notice_signals;
+  /// --notice-from: a line for /bin/sh. The program says when this node goes. Empty: not given.
+  std::string notice_from;
+  Duration notice_left = std::chrono::seconds(120);  // --notice-seconds
   std::string signals_to_handle_text;  // As given: goes into the workers' environment.
 
   /// The worker's command before macro substitution. command[0] is a path, or a name that is looked

@@ -306,7 +306,8 @@ std::string ExitReport::text() const {
   if (options_.coloured) cause = with_red_cause(std::move(cause));
   return "\n" + border + "\n" + title + "\n" + section + "\nFailures:\n" + others + section +
          "\nRoot Cause (first observed failure):\n" + cause + "\n" + border +
-         (options_.earlier.empty() ? "" : "\n" + options_.earlier.text());
+         (options_.earlier.empty() ? "" : "\n" + options_.earlier.text()) +
+         (options_.advice.empty() ? "" : "\n" + options_.advice);
 }
 
 std::optional<AttemptCause> ExitReport::cause_of(int attempt) const {
@@ -341,6 +342,7 @@ std::string ExitReport::json() const {
   for (const AttemptCause& cause : options_.earlier.kept())
     json["earlier_attempts"].push_back(earlier_json(cause));
   json["earlier_attempts_left_out"] = options_.earlier.left_out();
+  json["advice"] = options_.advice.empty() ? nullptr : nlohmann::ordered_json(options_.advice);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -44,6 +44,7 @@ struct ReportOptions {
   bool coloured = false;          // The text is for a terminal: the cause's line is bold and red.
   std::optional<EndCause> cause;  // Set if no worker's failure was the cause of the job's end.
   EarlierAttempts earlier = {};
+  std::string advice = {};  // What the user should do; the text ends with it. Empty: nothing.
 };
 
 class ExitReport {

@@ -46,7 +46,8 @@ std::vector<IdleWorker> HangDetector::observe(const std::vector<WorkerActivity>&
       // Less CPU time than before means that a descendant has ended, which is activity, too.
       const bool works = sample.bytes_written != old.last.bytes_written || sample.cpu < old.cpu ||
                          sample.cpu - old.cpu > allowance;
-      if (!sample.stopped && (!works || promised_.contains(sample.rank))) {
+      const bool waits = sample.stopped || saved_.contains(sample.rank);
+      if (!waits && (!works || promised_.contains(sample.rank))) {
         fresh.cpu = old.cpu;
         fresh.idle = old.idle + passed;
       }
@@ -83,6 +84,7 @@ void HangDetector::ended_progress(LocalRank rank) {
 void HangDetector::reset() {
   watched_.clear();
   promised_.clear();
+  saved_.clear();
   time_.reset();
 }
 

@@ -56,6 +56,9 @@ class HangDetector {
   /// The worker has withdrawn that promise: bytes written and CPU time count again.
   void ended_progress(LocalRank rank);
 
+  /// The worker has answered a notice, and waits until it is stopped: it is not idle any more.
+  void saved(LocalRank rank) { saved_.insert(rank); }
+
   /// Forgets all samples and promises, because a new attempt has new workers.
   void reset();
 
@@ -71,6 +74,7 @@ class HangDetector {
   Duration interval_;
   std::map<LocalRank, Watched> watched_;
   std::set<LocalRank> promised_;
+  std::set<LocalRank> saved_;
   WatchedTime time_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "rendezvous/rounds/restart_ledger.h"
+
 namespace muster {
 namespace {
 
@@ -27,6 +29,21 @@ JobOutcome failed(EndCause cause) {
   return {.log_level = LogLevel::Error, .text = cause.text, .cause = std::move(cause)};
 }
 
+// A scheduler that requeues jobs by their exit status, such as Slurm with --requeue or a Kubernetes
+// pod failure policy, can tell this end from a failure: EX_TEMPFAIL of sysexits.h.
+constexpr int kPreemptedExitCode = 75;
+
+// A scheduler should not start the job again as it is: EX_SOFTWARE of sysexits.h.
+constexpr int kHopelessExitCode = 70;
+
+JobOutcome preempted(const std::string& reason, const OutcomeFacts& facts) {
+  EndCause cause{"preempted", "RuntimeError", "the job was stopped because of a notice: " + reason};
+  return {.log_level = LogLevel::Warning,
+          .text = cause.text,
+          .cause = cause,
+          .exit_code = facts.propagate_exit_code ? kPreemptedExitCode : 1};
+}
+
 JobOutcome signalled(const Finish& finish, const OutcomeFacts& facts) {
   if (facts.logs_full)
     return {.cause = missing_resource(*facts.logs_full)};  // Logged when it happened.
@@ -43,9 +60,7 @@ JobOutcome signalled(const Finish& finish, const OutcomeFacts& facts) {
           .exit_code = facts.propagate_exit_code ? 128 + finish.signal : 1};
 }
 
-}  // namespace
-
-JobOutcome job_outcome(const Finish& finish, const OutcomeFacts& facts) {
+JobOutcome outcome_of(const Finish& finish, const OutcomeFacts& facts) {
   switch (finish.why) {
     case Finish::Why::Succeeded:
       return succeeded(finish.reason);
@@ -57,10 +72,24 @@ JobOutcome job_outcome(const Finish& finish, const OutcomeFacts& facts) {
       return failed({"rendezvous_failed", "RendezvousError", finish.reason});
     case Finish::Why::JobFailed:
       return failed({"job_failed", "RuntimeError", "the job has failed: " + finish.reason});
+    case Finish::Why::Preempted:
+      return preempted(finish.reason, facts);
     case Finish::Why::Signalled:
       return signalled(finish, facts);
   }
   return {};
+}
+
+}  // namespace
+
+JobOutcome job_outcome(const Finish& finish, const OutcomeFacts& facts) {
+  JobOutcome outcome = outcome_of(finish, facts);
+  if (outcome.succeeded) return outcome;
+  outcome.advice = no_progress_text(finish.without_progress);
+  if (!finish.hopeless || !facts.propagate_exit_code) return outcome;
+  if (finish.why == Finish::Why::JobFailed) outcome.exit_code = kHopelessExitCode;
+  if (finish.why == Finish::Why::WorkerFailed) outcome.exit_code_of_job = kHopelessExitCode;
+  return outcome;
 }
 
 }  // namespace muster

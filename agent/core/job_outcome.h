@@ -24,6 +24,10 @@ struct JobOutcome {
   /// worker that hung could not be killed, and ended with 0 later.
   std::optional<EndCause> cause_without_failure = {};
   int exit_code = 1;
+  /// What the user should do, for the failure's summary. Empty: nothing is known.
+  std::string advice = {};
+  /// If reports_failure: the exit status in place of the failed worker's.
+  std::optional<int> exit_code_of_job = {};
   int signal = 0;  // If not 0, muster ends by this signal, like a program that handles no signals.
 };
 

@@ -33,8 +33,6 @@ class Preemption {
   /// The attempt is over: the next one has no notice and no promises.
   void reset();
 
-  /// The deadline that workers which connect later are notified of. Empty: there is no notice.
-  std::optional<Instant> notified_until() const { return deadline_; }
   /// Whether a stop must not signal this worker before the deadline.
   bool ends_itself(LocalRank rank) const { return promised_.contains(rank); }
   /// The workers of the node that a stop signals at once, in the order of their ranks.

@@ -1,9 +1,11 @@
 #include "agent/core/progress_text.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "agent/core/signal_name.h"
 #include "agent/core/worker_command.h"
+#include "base/printable_text.h"
 
 namespace muster {
 namespace {
@@ -15,6 +17,30 @@ std::string list(int size, ValueOf value_of) {
   for (int i = 0; i < size; ++i)
     text.append(i == 0 ? "" : ", ").append(std::to_string(value_of(LocalRank{i})));
   return text + "]";
+}
+
+std::string whole_seconds(Duration duration) {
+  return std::to_string(
+             std::chrono::round<std::chrono::seconds>(std::max(duration, Duration{})).count()) +
+         " s";
+}
+
+std::string in_parentheses(const std::string& reason) {
+  return reason.empty() ? "" : " (" + printable_text(reason) + ")";
+}
+
+/// "rank 3", "ranks 0-3,8"; at most eight ranges.
+std::string ranks_text(const std::vector<std::pair<int, int>>& ranges) {
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranges.size(), kShown); ++i) {
+    const auto& [first, last] = ranges[i];
+    text += (i == 0 ? "" : ",") + std::to_string(first);
+    if (last != first) text += "-" + std::to_string(last);
+  }
+  if (ranges.size() > kShown) text += " and more";
+  const bool is_one = ranges.size() == 1 && ranges[0].first == ranges[0].second;
+  return (is_one ? "rank " : "ranks ") + text;
 }
 
 }  // namespace
@@ -60,6 +86,16 @@ std::string restarting_text(const AgentOptions& options, int restarts_left) {
          " of " + std::to_string(options.max_restarts) + " restarts left after this one";
 }
 
+std::string restart_by_policy_text(const AgentOptions& options) {
+  return std::string("stopping all workers of ") +
+         (options.max_nodes > 1 ? "the job" : "this node") +
+         ": they are started again if --restart-policy has a restart left";
+}
+
+std::string restart_wait_text(Duration wait) {
+  return "waiting for " + whole_seconds(wait) + " before the restart (--restart-policy)";
+}
+
 std::string left_behind_text(int pid) {
   return "Process " + std::to_string(pid) +
          " did not exit after SIGKILL: it is left behind (it waits in the kernel: uninterruptible "
@@ -80,6 +116,21 @@ std::string stopping_text(int signal, Duration timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
   return "received " + signal_name(signal) + ": stopping the workers, SIGKILL after " +
          std::to_string(seconds) + " s; a second signal kills them at once";
+}
+
+std::string node_goes_text(const NodeGoes& goes, Duration left) {
+  return "notice: this node goes in " + whole_seconds(goes.left) + in_parentheses(goes.reason) +
+         ": in " + whole_seconds(left) + " workers are stopped that have not answered";
+}
+
+std::string notice_text(const WorkerNotice& notice, Duration left) {
+  std::string who = notice.doomed ? "this node" : "a node of the job";
+  if (!notice.doomed_ranks.empty()) who = ranks_text(notice.doomed_ranks);
+  const bool goes_on = notice.follow != AfterNotice::Stop;
+  return "notice: " + who + (who.starts_with("ranks") ? " go" : " goes") +
+         in_parentheses(notice.reason) + ": the workers have " + whole_seconds(left) +
+         " to save and to answer; then the job " +
+         (goes_on ? "goes on without what goes" : "is stopped");
 }
 
 }  // namespace muster

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "agent/core/agent_options.h"
+#include "agent/core/node_notice.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_env.h"
+#include "agent/core/worker_notice.h"
 #include "base/time.h"
 
 namespace muster {
@@ -26,9 +28,17 @@ std::string exit_barrier_text(Duration elapsed);
 
 // Lines that only muster has.
 std::string restarting_text(const AgentOptions& options, int restarts_left);
+/// With --restart-policy, before it has decided.
+std::string restart_by_policy_text(const AgentOptions& options);
+/// --restart-policy: the next attempt begins after `wait`.
+std::string restart_wait_text(Duration wait);
 std::string left_behind_text(int pid);
 /// `workers`: how many got the signal from muster; -1: they had it already.
 std::string forwarded_text(int signal, int workers);
 std::string stopping_text(int signal, Duration timeout);
+/// This node goes. `left`: the time until workers that have not answered are stopped.
+std::string node_goes_text(const NodeGoes& goes, Duration left);
+/// Nodes of the job go, and the workers are told.
+std::string notice_text(const WorkerNotice& notice, Duration left);
 
 }  // namespace muster

@@ -104,6 +104,54 @@ std::string to_text(const CurrentLine& line) {
   return line.own + ", inside " + line.innermost;
 }
 
+std::string standing_text(const std::optional<CurrentLine>& line, std::string_view thread_table) {
+  if (line)
+    return "It stands at " + to_text(*line) +
+           (line->waits_for_others ? ", and waits there for other ranks.\n" : ".\n");
+  constexpr std::string_view kState = ": state ";
+  constexpr std::string_view kWaits = ", waits in ";
+  const std::string_view row = thread_table.substr(0, thread_table.find('\n'));
+  // The thread's name comes first, and may have such words, too.
+  const auto state = row.rfind(kState);
+  const auto waits = row.rfind(kWaits);
+  if (state == std::string_view::npos || waits == std::string_view::npos || waits < state)
+    return "Where it stands is not known: the parts below say why.\n";
+  const char letter = row.at(state + kState.size());
+  std::string text = letter == 'R'                    ? "It runs"
+                     : letter == 'D'                  ? "It waits and takes no signal"
+                     : letter == 'T' || letter == 't' ? "It is stopped"
+                                                      : "It sleeps";
+  std::string_view function = row.substr(waits + kWaits.size());
+  function = function.substr(0, function.find(','));
+  if (function != "-") text.append(" in the kernel's ").append(function);
+  return text + "; its line in Python is not known.\n";
+}
+
+std::string without_gdb_chatter(std::string_view gdb_output) {
+  std::string kept;
+  while (!gdb_output.empty()) {
+    const std::size_t end = std::min(gdb_output.find('\n'), gdb_output.size());
+    const std::string_view line = gdb_output.substr(0, end);
+    gdb_output.remove_prefix(std::min(end + 1, gdb_output.size()));
+    const bool is_chatter =
+        line.starts_with("[New LWP ") || line.starts_with("[Thread debugging using ") ||
+        line.starts_with("Using host libthread_db ") || line.starts_with("[Inferior 1 (process ") ||
+        line.starts_with("Download failed: ") || contains(line, "debuginfod") ||
+        contains(line, "auto-loading has been declined") ||
+        line.starts_with("To enable execution of this file add") ||
+        line.starts_with("\tadd-auto-load-safe-path ") ||
+        line.starts_with("line to your configuration file ") ||
+        line.starts_with("To completely disable this security protection add") ||
+        line.starts_with("\tset auto-load safe-path /") ||
+        line.starts_with("For more information about this security protection see the") ||
+        line.starts_with("\"Auto-loading safe path\" section") ||
+        line.starts_with("\tinfo \"(gdb)Auto-loading safe path\"") ||
+        (line.empty() && (kept.empty() || kept.ends_with("\n\n")));
+    if (!is_chatter) kept.append(line).append("\n");
+  }
+  return kept;
+}
+
 StackRefusal stack_refusal(std::string_view tool_output) {
   constexpr std::array<std::string_view, 4> kNoPermission{"Permission Denied", "Permission denied",
                                                           "Operation not permitted", "EPERM"};

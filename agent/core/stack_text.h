@@ -33,6 +33,13 @@ std::string without_commands(std::string_view py_spy_dump);
 /// "own, inside innermost", for people. If the two are the same, only one of them.
 std::string to_text(const CurrentLine& line);
 
+/// One sentence about where a process stands: at this line, or, if none is known, what its first
+/// thread does, by the table of its threads (agent/posix/process_activity.h).
+std::string standing_text(const std::optional<CurrentLine>& line, std::string_view thread_table);
+
+/// gdb's output without what it says about itself and about how it reads the process.
+std::string without_gdb_chatter(std::string_view gdb_output);
+
 /// Why a tool did not print stacks, found from what it printed instead.
 enum class StackRefusal {
   None,          // The output has no known message.

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace muster {
 namespace {
@@ -11,6 +12,13 @@ namespace {
 const char* fields_in(const std::string& stat) {
   const std::size_t close = stat.rfind(')');
   return close == std::string::npos ? nullptr : stat.c_str() + close + 1;
+}
+
+std::uint64_t number_after(const std::string& text, const char* name) {
+  const std::size_t at = text.find(name);
+  return at == std::string::npos
+             ? 0
+             : std::strtoull(text.c_str() + at + std::strlen(name), nullptr, 10);
 }
 
 }  // namespace
@@ -49,6 +57,11 @@ StatText parse_stat(const std::string& stat) {
 std::uint64_t bytes_written_in(const std::string& io) {
   const std::size_t at = io.rfind("wchar: ");
   return at == std::string::npos ? 0 : std::strtoull(io.c_str() + at + 7, nullptr, 10);
+}
+
+std::uint64_t own_memory_in(const std::string& status) {
+  return 1024 * (number_after(status, "\nRssAnon:") + number_after(status, "\nRssShmem:") +
+                 number_after(status, "\nVmSwap:"));
 }
 
 }  // namespace muster

@@ -24,4 +24,8 @@ StatText parse_stat(const std::string& stat);
 /// does not have it.
 std::uint64_t bytes_written_in(const std::string& io);
 
+/// The memory of a process that is no copy of a file, in bytes, from the text of its
+/// /proc/PID/status. What is swapped out counts. 0 if the text does not have it.
+std::uint64_t own_memory_in(const std::string& status);
+
 }  // namespace muster

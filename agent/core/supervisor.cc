@@ -19,11 +19,21 @@ constexpr const char* kNeverRan =
 // The time that a hung worker has for its final output (Python's faulthandler) and its core file.
 constexpr Duration kAbortTimeout = std::chrono::seconds(10);
 
+// How long after a notice's deadline this node waits for what follows. Longer than a host's absence
+// and the recovery after it may last: then the session says that the rendezvous has failed.
+constexpr Duration kAfterNotice = std::chrono::minutes(10);
+
+// How long workers that have answered ahead wait for their notice. The host tells all nodes within
+// a second, or when a node is connected again: a node that is away for longer is lost.
+constexpr Duration kNoticeOnItsWay = std::chrono::seconds(30);
+
 }  // namespace
 
 SupervisorSettings supervisor_settings(const AgentOptions& options) {
   return {.local_world_size = options.local_world_size,
           .max_restarts = options.max_restarts,
+          .restart_policy = options.restart_policy,
+          .has_progress_file = !options.progress_file.empty(),
           .stop_timeout = options.shutdown_timeout,
           .leftover_timeout = options.leftover_timeout,
           .must_run = !options.rendezvous.settings.spare};
@@ -32,6 +42,7 @@ SupervisorSettings supervisor_settings(const AgentOptions& options) {
 Supervisor::Supervisor(SupervisorSettings settings) : settings_(settings) {
   MUSTER_CHECK(settings_.local_world_size > 0);
   MUSTER_CHECK(settings_.max_restarts >= 0);
+  if (settings_.has_progress_file) ledger_.expect_progress();
 }
 
 SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
@@ -39,13 +50,17 @@ SupervisorActions Supervisor::step(const SupervisorEvent& event, Instant now) {
   return std::visit([this, now](const auto& e) { return on(e, now); }, event);
 }
 
-SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant) {
+SupervisorActions Supervisor::on(const RendezvousCompleted& event, Instant now) {
   if (state_ != State::Joining) return {};
   state_ = State::Starting;
   job_decides_ = event.job_restarts.has_value();
   restarts_ = event.job_restarts.value_or(restarts_);
+  ledger_.begin_attempt(now);
+  failed_by_hang_ = false;
   slots_.assign(static_cast<std::size_t>(settings_.local_world_size), Slot::Asked);
   hung_.reset();
+  notice_.reset();
+  answered_ = false;
   outcome_ = Finish{.why = Finish::Why::Succeeded, .started = true};
   return {StartWorkers{restarts_}};
 }
@@ -55,6 +70,7 @@ SupervisorActions Supervisor::on(const RendezvousFailed& event, Instant) {
   job_over_ = true;  // From now on no message reaches the other nodes.
   const bool waits = state_ == State::Joining;
   if (waits || next_ == Next::Restart) need_round();
+  if (state_ == State::Saved) return end_saved("the rendezvous has failed: " + event.reason);
   return waits || state_ == State::Leaving ? finish() : SupervisorActions{};
 }
 
@@ -70,10 +86,44 @@ void Supervisor::need_round() {
   outcome_.reason = rendezvous_error_;
 }
 
-SupervisorActions Supervisor::on(const RestartOrdered&, Instant now) {
+SupervisorActions Supervisor::on(const RestartOrdered& event, Instant now) {
   if (!has_workers()) return {};  // Already stopping, joining or leaving.
   need_round();
-  return stop(SIGTERM, now);
+  return event.for_notice ? stop_for_notice(now) : stop(SIGTERM, now);
+}
+
+// A notice tells the workers, which the agent has done: here only its deadline counts.
+SupervisorActions Supervisor::on(const JobNoticed& event, Instant now) {
+  notice_ = event.deadline;
+  if (state_ == State::Saved) deadline_ = std::max(now, event.deadline) + kAfterNotice;
+  if (state_ == State::Due) deadline_ = event.deadline;
+  return {};
+}
+
+SupervisorActions Supervisor::on(const NoticeAnswered&, Instant now) {
+  answered_ = true;
+  return state_ == State::Due ? stop(SIGTERM, now) : SupervisorActions{};
+}
+
+SupervisorActions Supervisor::on(const ProgressMade& event, Instant) {
+  if (!has_workers()) return {};
+  if (event.step)
+    ledger_.told_step(*event.step);
+  else
+    ledger_.progressed();
+  return {};
+}
+
+/// The workers of this node have stopped for a notice, and nobody will say what follows. If the
+/// notice itself has not come, there was none: the workers have finished.
+SupervisorActions Supervisor::end_saved(const std::string& reason) {
+  if (!notice_) {
+    std::replace(slots_.begin(), slots_.end(), Slot::Saved, Slot::Succeeded);
+    return end_attempt();
+  }
+  outcome_.why = Finish::Why::Preempted;
+  outcome_.reason = "the workers of this node have saved and ended for a notice; " + reason;
+  return end_attempt();
 }
 
 SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
@@ -84,6 +134,7 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
     return finish();
   }
   if (state_ == State::Joining) {
+    if (event.preempted) outcome_.why = Finish::Why::Succeeded;  // As below.
     if (!event.succeeded)
       record_job_failure(event);
     else if (!outcome_.started && settings_.must_run && outcome_.why == Finish::Why::Succeeded)
@@ -95,17 +146,25 @@ SupervisorActions Supervisor::on(const JobEnded& event, Instant now) {
     if (!event.succeeded) outcome_.reason = event.reason;
     return {};
   }
-  next_ = Next::Finish;  // No round follows.
+  const bool was_restarting = std::exchange(next_, Next::Finish) == Next::Restart;
   // After a success no other node waits for this one: workers that run go on.
-  if (event.succeeded) return {};
+  if (event.succeeded)
+    return state_ == State::Saved ? end_saved("the job has ended without them")
+                                  : SupervisorActions{};
+  // The job would have gone on after the failure that this node was restarting for.
+  if (event.preempted && was_restarting) outcome_.why = Finish::Why::Succeeded;
   record_job_failure(event);
-  return has_workers() ? stop(SIGTERM, now) : SupervisorActions{};
+  if (event.preempted) return has_workers() ? stop_for_notice(now) : SupervisorActions{};
+  return has_workers() || state_ == State::Due ? stop(SIGTERM, now) : SupervisorActions{};
 }
 
 // A failure on this node takes precedence over the job's failure.
 void Supervisor::record_job_failure(const JobEnded& event) {
-  if (outcome_.why == Finish::Why::Succeeded) outcome_.why = Finish::Why::JobFailed;
-  if (outcome_.why == Finish::Why::JobFailed) outcome_.reason = event.reason;
+  const Finish::Why why = event.preempted ? Finish::Why::Preempted : Finish::Why::JobFailed;
+  if (outcome_.why == Finish::Why::Succeeded) outcome_.why = why;
+  if (outcome_.why == why) outcome_.reason = event.reason;
+  outcome_.without_progress = event.without_progress;
+  outcome_.hopeless = event.hopeless;
 }
 
 SupervisorActions Supervisor::on(const WorkerStarted& event, Instant now) {
@@ -126,8 +185,13 @@ SupervisorActions Supervisor::on(const WorkerStartFailed& event, Instant now) {
 }
 
 SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
-  slot(event.rank) = event.exit.ok() ? Slot::Succeeded : Slot::Failed;
-  if (hung_ == event.rank) {
+  // A node alone tells all its workers at once, and at a torchrun host no other node is told.
+  const bool ahead =
+      event.had_answered_ahead && job_decides_ && !job_over_ && rendezvous_error_.empty();
+  const Slot ended_well = event.had_answered || ahead ? Slot::Saved : Slot::Succeeded;
+  slot(event.rank) = event.exit.ok() ? ended_well : Slot::Failed;
+  const bool hung = hung_ == event.rank;
+  if (hung) {
     hung_.reset();
     if (state_ == State::Running) deadline_.reset();
   }
@@ -136,7 +200,9 @@ SupervisorActions Supervisor::on(const WorkerEnded& event, Instant now) {
       has_workers() && outcome_.why == Finish::Why::Succeeded && !event.exit.ok();
   if (first_failure) {
     outcome_.why = Finish::Why::WorkerFailed;
-    actions.push_back(AnnounceFailure{event.rank, event.exit, settings_.max_restarts - restarts_});
+    failed_by_hang_ = hung || event.timed_out;
+    actions.push_back(
+        AnnounceFailure{event.rank, event.exit, restarts_left(failed_by_hang_), failed_by_hang_});
   }
   SupervisorActions more = after_worker_change(now);
   actions.insert(actions.end(), more.begin(), more.end());
@@ -149,13 +215,14 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
       if (!any(Slot::Asked)) state_ = State::Running;
       [[fallthrough]];
     case State::Running:
-      if (outcome_.why == Finish::Why::Succeeded)
-        return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : end_attempt();
-      decide_restart();
+      if (outcome_.why == Finish::Why::Succeeded) return after_success(now);
+      decide_restart(now);
       return stop(SIGTERM, now);
+    case State::Due:
     case State::Stopping:
       return any(Slot::Alive) || any(Slot::Asked) ? SupervisorActions{} : end_attempt();
     case State::Joining:
+    case State::Saved:
     case State::Killing:
     case State::Leaving:
     case State::Done:
@@ -164,12 +231,45 @@ SupervisorActions Supervisor::after_worker_change(Instant now) {
   return {};
 }
 
-void Supervisor::decide_restart() {
+/// The workers that have ended so far have ended with 0.
+SupervisorActions Supervisor::after_success(Instant now) {
+  if (any(Slot::Alive) || any(Slot::Asked)) return {};
+  if (!any(Slot::Saved)) return end_attempt();
+  if (!rendezvous_error_.empty())
+    return end_saved("the rendezvous has failed: " + rendezvous_error_);
+  if (job_over_) return end_saved("the job has ended without them");
+  state_ = State::Saved;
+  deadline_ = std::max(now, notice_.value_or(now)) + wait_in_saved();
+  return {};
+}
+
+Duration Supervisor::wait_in_saved() const {
+  return notice_ ? kAfterNotice : kNoticeOnItsWay;
+}
+
+/// Of the budget that a failure costs. The host of a job has its own budgets.
+int Supervisor::restarts_left(bool hung) const {
+  const RestartPolicy& policy = settings_.restart_policy;
+  if (job_decides_) return std::max(0, settings_.max_restarts - restarts_);
+  if (hung && policy.counts_hangs()) return policy.hangs.value_or(0) - ledger_.costs().hangs;
+  return settings_.max_restarts - ledger_.costs().failures;
+}
+
+void Supervisor::decide_restart(Instant now) {
   if (job_over_ || outcome_.why != Finish::Why::WorkerFailed) return;
-  // If the job decides, it answers the failure with the next round or with JobEnded.
-  if (!job_decides_ && restarts_ >= settings_.max_restarts) return;
-  if (!job_decides_) ++restarts_;
   next_ = Next::Restart;
+  // If the job decides, it answers the failure with the next round or with JobEnded.
+  if (job_decides_) return;
+  const AttemptEnd end = failed_by_hang_ ? AttemptEnd::Hang : AttemptEnd::Failure;
+  const auto decision = ledger_.end_attempt({.how = end, .now = now}, budgets());
+  wait_ = decision.wait;
+  if (decision.restarts) {
+    ++restarts_;
+    return;
+  }
+  next_ = Next::Finish;
+  outcome_.without_progress = ledger_.costs().without_progress;
+  outcome_.hopeless = decision.hopeless;
 }
 
 // Only the hung worker is signalled. It then counts as the failure, and the others as its victims.
@@ -192,7 +292,7 @@ SupervisorActions Supervisor::end_hung_worker(Instant now) {
   return {EndWorker{*hung_, hung_signal_}};
 }
 
-SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
+SupervisorActions Supervisor::on(const EverythingGone& event, Instant now) {
   if (state_ != State::Killing) return {};
   if (next_ == Next::Finish || !event.complete) {
     if (next_ == Next::Restart) {
@@ -207,7 +307,10 @@ SupervisorActions Supervisor::on(const EverythingGone& event, Instant) {
   }
   next_ = Next::Finish;
   state_ = State::Joining;
-  return {JoinRendezvous{}};
+  const Duration wait = std::exchange(wait_, Duration::zero());
+  if (wait == Duration::zero()) return {JoinRendezvous{}};
+  deadline_ = later(now, wait);
+  return {WaitToJoin{wait}};
 }
 
 SupervisorActions Supervisor::on(const SignalArrived& event, Instant now) {
@@ -248,6 +351,8 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
       return finish();
     case State::Starting:
     case State::Running:
+    case State::Saved:
+    case State::Due:
       return again ? kill() : stop(number, now);
     case State::Stopping:
       if (again) return kill();
@@ -263,12 +368,22 @@ SupervisorActions Supervisor::on_signal(int number, bool again, Instant now) {
 
 SupervisorActions Supervisor::on(const TimePassed&, Instant now) {
   if (!deadline_ || now < *deadline_) return {};
+  if (state_ == State::Due) return stop(SIGTERM, now);
+  if (state_ == State::Joining) {
+    deadline_.reset();
+    return {JoinRendezvous{}};
+  }
   if (must_restart_timeout(*deadline_, now)) {
-    deadline_ = now + (hung_ && state_ == State::Running ? kAbortTimeout : settings_.stop_timeout);
+    const bool ends_hung = hung_ && state_ == State::Running;
+    deadline_ = now + (ends_hung                ? kAbortTimeout
+                       : state_ == State::Saved ? wait_in_saved()
+                                                : settings_.stop_timeout);
     return {};
   }
   deadline_.reset();
   if (state_ == State::Running && hung_) return end_hung_worker(now);
+  // The other nodes may wait for these workers: they are told that this node has not succeeded.
+  if (state_ == State::Saved) return end_saved("no end and no new round has followed");
   return state_ == State::Stopping ? end_attempt() : SupervisorActions{};
 }
 
@@ -277,6 +392,17 @@ SupervisorActions Supervisor::stop(int signal, Instant now) {
   state_ = State::Stopping;
   deadline_ = now + settings_.stop_timeout;
   return {SignalWorkers{signal}};
+}
+
+/// The host has ended the round at its deadline, or because all nodes have answered. This node has
+/// got the notice with the time that was left when the host sent it, so its workers were told a
+/// later deadline.
+SupervisorActions Supervisor::stop_for_notice(Instant now) {
+  const bool has_time = notice_ && now < *notice_ && !answered_;
+  if (!has_time || !(any(Slot::Alive) || any(Slot::Asked))) return stop(SIGTERM, now);
+  state_ = State::Due;
+  deadline_ = notice_;
+  return {};
 }
 
 // Also runs after workers that succeeded: what they leave gets time to end, but does not outlive
@@ -320,7 +446,7 @@ SupervisorActions Supervisor::finish() {
 }
 
 bool Supervisor::has_workers() const {
-  return state_ == State::Starting || state_ == State::Running;
+  return state_ == State::Starting || state_ == State::Running || state_ == State::Saved;
 }
 
 bool Supervisor::any(Slot wanted) const {

@@ -5,6 +5,7 @@
 // the group; a failure costs a restart) except where docs/compatibility.md says otherwise.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,6 +16,7 @@
 #include "agent/core/worker_end.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "rendezvous/rounds/restart_ledger.h"
 
 namespace muster {
 
@@ -32,12 +34,33 @@ struct RendezvousFailed {
 };
 /// Another node failed, left or wants to join: this node stops its workers and joins the rendezvous
 /// again. This uses none of this node's restarts.
-struct RestartOrdered {};
+struct RestartOrdered {
+  /// The round ends for the notice of the job. Workers that have not answered it keep the time that
+  /// they were told.
+  bool for_notice = false;
+};
 /// The job has ended on all nodes.
 struct JobEnded {
   bool succeeded = true;
   std::string reason;  // If it failed: which worker or node failed, and how.
+  /// The job was stopped because nodes of it go: no node has failed. `reason` says why they go.
+  /// Workers that have not answered the notice keep the time that they were told.
+  bool preempted = false;
+  /// So many attempts in a row had ended before any progress. hopeless: the job ends for that.
+  int without_progress = 0;
+  bool hopeless = false;
 };
+/// The workers have made progress: the step that one of them has told. Empty: it has no number.
+struct ProgressMade {
+  std::optional<std::int64_t> step = {};
+};
+/// Nodes of the job go at `deadline`, and the workers have been told. RestartOrdered or JobEnded
+/// follows. The last one counts.
+struct JobNoticed {
+  Instant deadline{};
+};
+/// All workers of this node have answered the notice: they need no more time.
+struct NoticeAnswered {};
 struct WorkerStarted {
   LocalRank rank;
 };
@@ -48,6 +71,12 @@ struct WorkerStartFailed {
 struct WorkerEnded {
   LocalRank rank;
   WorkerExit exit;
+  /// It had answered a notice of the job. If it has ended with 0, its work is not done.
+  bool had_answered = false;
+  /// It had answered a notice of another rank that has not reached this node yet.
+  bool had_answered_ahead = false;
+  /// muster has ended it because it stood still: one of its file timers ran out.
+  bool timed_out = false;
 };
 /// The answer to KillEverything.
 struct EverythingGone {
@@ -65,14 +94,19 @@ struct SignalArrived {
 };
 struct TimePassed {};
 
-using SupervisorEvent = std::variant<RendezvousCompleted, RendezvousFailed, RestartOrdered,
-                                     JobEnded, WorkerStarted, WorkerStartFailed, WorkerEnded,
-                                     WorkerHung, EverythingGone, SignalArrived, TimePassed>;
+using SupervisorEvent =
+    std::variant<RendezvousCompleted, RendezvousFailed, RestartOrdered, JobEnded, JobNoticed,
+                 NoticeAnswered, ProgressMade, WorkerStarted, WorkerStartFailed, WorkerEnded,
+                 WorkerHung, EverythingGone, SignalArrived, TimePassed>;
 
 // --- actions -----------------------------------------------------------------------------------
 
 /// Join the rendezvous again. The agent joins it for the first time by itself, when it is ready.
 struct JoinRendezvous {};
+/// JoinRendezvous follows after this time (--restart-policy).
+struct WaitToJoin {
+  Duration wait{};
+};
 /// Start all workers, local rank 0 first.
 struct StartWorkers {
   int restart_count = 0;
@@ -95,6 +129,7 @@ struct AnnounceFailure {
   LocalRank rank;
   WorkerExit exit;
   int restarts_left = 0;
+  bool hung = false;  // muster has ended the worker because it hung.
 };
 /// No process of the job is alive on this node, and none will be started again: tell the other
 /// nodes, and answer with JobEnded.
@@ -113,24 +148,30 @@ struct Finish {
     StartFailed,   // A worker could not be started: a restart would not help.
     RendezvousFailed,
     JobFailed,  // The job failed for good on another node.
+    Preempted,  // The job, or this node's part in it, was stopped for a notice: nodes of it go.
     Signalled,  // `signal` ended the job; `started`: workers had been started before.
   };
   Why why = Why::Succeeded;
   int signal = 0;
   bool started = false;
-  /// The cause, for StartFailed, RendezvousFailed and JobFailed. In the other cases a further
-  /// problem, or empty.
+  /// The cause, for StartFailed, RendezvousFailed, JobFailed, Preempted. In the other cases a
+  /// further problem, or empty.
   std::string reason;
+  /// The last attempts that ended before any progress, of this node or of the job.
+  int without_progress = 0;
+  bool hopeless = false;  // The job ends because of them (--restart-policy).
 };
 
 using SupervisorAction =
-    std::variant<JoinRendezvous, StartWorkers, SignalWorkers, EndWorker, KillEverything,
+    std::variant<JoinRendezvous, WaitToJoin, StartWorkers, SignalWorkers, EndWorker, KillEverything,
                  AnnounceFailure, ReportEnd, LeaveRendezvous, Finish>;
 using SupervisorActions = std::vector<SupervisorAction>;
 
 struct SupervisorSettings {
   int local_world_size = 1;
   int max_restarts = 0;
+  RestartPolicy restart_policy = {};
+  bool has_progress_file = false;
   Duration stop_timeout = std::chrono::seconds(30);      // From the first signal to SIGKILL.
   Duration leftover_timeout = std::chrono::seconds(30);  // After success, for what is left.
   /// Not with --spare: a node that never had workers has not succeeded with the job. It may have
@@ -158,6 +199,9 @@ class Supervisor {
     Joining,   // In the rendezvous, or before it; no worker is alive.
     Starting,  // StartWorkers was sent; the result of some starts is not known yet.
     Running,   // All workers were started; none has failed.
+    Saved,     // All workers have ended for a notice of the job. Waits for what follows.
+    Due,       // The round has ended for a notice. The stop waits for the deadline that the workers
+               // were told, which is later than the host's by the message's time.
     Stopping,  // The workers were signalled to end, and have time until the deadline.
     Killing,   // No worker may live any more: what is left ends by itself, or is killed.
     Leaving,   // No process is alive, and the end was reported. Waits for JobEnded.
@@ -166,8 +210,9 @@ class Supervisor {
   State state() const { return state_; }
 
  private:
-  /// The state of one worker of this attempt. Asked: its start has not been answered yet.
-  enum class Slot { Asked, Alive, Succeeded, Failed };
+  /// The state of one worker of this attempt. Asked: its start has not been answered yet. Saved: it
+  /// has ended with 0 after its answer to a notice.
+  enum class Slot { Asked, Alive, Succeeded, Saved, Failed };
   /// What follows when no process of this attempt is alive any more.
   enum class Next { Restart, Finish };
 
@@ -175,6 +220,9 @@ class Supervisor {
   SupervisorActions on(const RendezvousFailed& event, Instant now);
   SupervisorActions on(const RestartOrdered& event, Instant now);
   SupervisorActions on(const JobEnded& event, Instant now);
+  SupervisorActions on(const JobNoticed& event, Instant now);
+  SupervisorActions on(const NoticeAnswered& event, Instant now);
+  SupervisorActions on(const ProgressMade& event, Instant now);
   SupervisorActions on(const WorkerStarted& event, Instant now);
   SupervisorActions on(const WorkerStartFailed& event, Instant now);
   SupervisorActions on(const WorkerEnded& event, Instant now);
@@ -184,18 +232,26 @@ class Supervisor {
   SupervisorActions on(const TimePassed& event, Instant now);
 
   SupervisorActions after_worker_change(Instant now);
+  SupervisorActions after_success(Instant now);
   SupervisorActions on_signal(int number, bool again, Instant now);
   SupervisorActions end_hung_worker(Instant now);
-  void decide_restart();
+  int restarts_left(bool hung) const;
+  void decide_restart(Instant now);
+  RestartBudgets budgets() const {
+    return {.failures = settings_.max_restarts, .policy = settings_.restart_policy};
+  }
   void need_round();
   void record_job_failure(const JobEnded& event);
   SupervisorActions stop(int signal, Instant now);
+  SupervisorActions stop_for_notice(Instant now);
   SupervisorActions end_attempt();
   SupervisorActions kill();
   bool has_succeeded() const;
   SupervisorActions report_end();
   SupervisorActions finish();
-  bool has_workers() const;  // In Starting or Running.
+  SupervisorActions end_saved(const std::string& reason);
+  Duration wait_in_saved() const;
+  bool has_workers() const;  // In Starting or Running, or in Saved: the attempt goes on.
   bool any(Slot slot) const;
   Slot& slot(LocalRank rank);
 
@@ -207,6 +263,11 @@ class Supervisor {
   std::optional<Instant> deadline_;
   std::optional<LocalRank> hung_;  // Was sent hung_signal_, and has time until the deadline.
   int hung_signal_ = 0;
+  std::optional<Instant> notice_;  // The deadline of this attempt's notice of the job.
+  bool answered_ = false;          // All workers of this attempt have answered that notice.
+  bool failed_by_hang_ = false;    // The worker that failed first was ended because it hung.
+  RestartLedger ledger_;           // Of this node's own failures: unused while job_decides_.
+  Duration wait_{};                // Before the next attempt.
   int restarts_ = 0;
   std::string rendezvous_error_;  // Empty: the rendezvous has not failed.
   bool job_decides_ = false;      // The rendezvous decides about restarts, not this node.

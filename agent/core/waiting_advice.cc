@@ -23,8 +23,8 @@ std::string waiting_advice(const AgentOptions& options) {
         .append(options.run_id);
   if (rendezvous.backend != RendezvousBackend::Etcd && is_own_machine(rendezvous.host))
     text.append("; ").append(rendezvous.host) +=
-        " is each machine itself, so only nodes on this machine can come: give all nodes the "
-        "address of the first one";
+        " means this machine alone, so no other machine can come: give all nodes the first node's "
+        "address";
   return text;
 }
 

@@ -1,9 +1,6 @@
 #include "agent/core/worker_lines.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
@@ -23,7 +20,7 @@ std::optional<std::int64_t> whole_number_of(const LineJson& message, const char*
 
 }  // namespace
 
-std::optional<WorkerProgress> WorkerLines::next() {
+std::optional<WorkerMessage> WorkerLines::next() {
   while (error_.empty()) {
     const std::size_t end = buffer_.find('\n');
     if (std::min(end, buffer_.size()) > kMaxLineBytes) return fail("a line is too long");
@@ -35,7 +32,7 @@ std::optional<WorkerProgress> WorkerLines::next() {
   return std::nullopt;
 }
 
-std::optional<WorkerProgress> WorkerLines::handle_line(std::string_view line) {
+std::optional<WorkerMessage> WorkerLines::handle_line(std::string_view line) {
   const LineJson message = LineJson::parse(line, nullptr, /*allow_exceptions=*/false);
   const auto type = message.is_object() ? message.find("type") : message.end();
   if (!message.is_object() || type == message.end() || !type->is_string())
@@ -47,37 +44,21 @@ std::optional<WorkerProgress> WorkerLines::handle_line(std::string_view line) {
     rank_ = LocalRank{static_cast<int>(*rank)};
     return std::nullopt;
   }
-  if (*type != "progress" && *type != "progress_end" && *type != "ends_itself")
+  if (*type != "progress" && *type != "progress_end" && *type != "ends_itself" && *type != "saved")
     return std::nullopt;  // From a later version of the protocol.
   if (!rank_) return fail("a message before hello");
   if (*type == "progress")
     return WorkerProgress{.rank = *rank_, .step = whole_number_of(message, "step")};
   if (*type == "progress_end") return WorkerProgress{.rank = *rank_, .ends = true};
+  if (*type == "saved") return WorkerSaved{.rank = *rank_, .id = whole_number_of(message, "id")};
   ends_itself_ = true;
   return std::nullopt;
 }
 
-std::optional<WorkerProgress> WorkerLines::fail(std::string_view error) {
+std::optional<WorkerMessage> WorkerLines::fail(std::string_view error) {
   error_ = error;
   buffer_.clear();
   return std::nullopt;
-}
-
-std::string preempt_line(Instant deadline, Instant now) {
-  // Rounded down: no worker may believe that it has more time than it has.
-  const auto milliseconds = [](Duration time) {
-    return static_cast<long long>(
-        std::chrono::floor<std::chrono::milliseconds>(std::max(Duration{}, time)).count());
-  };
-  const long long left = milliseconds(deadline - now);
-  // Both sides use the same clock, so this value stays correct however late the line is read.
-  const long long then = milliseconds(deadline.time_since_epoch());
-  std::array<char, 128> line{};
-  const int size = std::snprintf(line.data(), line.size(),
-                                 "{\"type\":\"preempt\",\"deadline_s\":%lld.%03lld,"
-                                 "\"deadline_monotonic_s\":%lld.%03lld}\n",
-                                 left / 1000, left % 1000, then / 1000, then % 1000);
-  return {line.data(), static_cast<std::size_t>(size)};
 }
 
 }  // namespace muster

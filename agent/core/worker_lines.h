@@ -1,5 +1,4 @@
-// Parses the lines that a worker sends over one connection of the worker channel, and writes the
-// agent's line to the worker.
+// Parses the lines that a worker sends over one connection of the worker channel.
 //
 // Pure: bytes go in, messages come out. The protocol is in docs/worker_channel.md.
 #pragma once
@@ -9,9 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "base/ids.h"
-#include "base/time.h"
 
 namespace muster {
 
@@ -22,6 +21,15 @@ struct WorkerProgress {
   std::optional<std::int64_t> step;  // The step that the worker reported, if any.
   friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
 };
+
+/// The worker has saved its work, and may be stopped: the answer to a notice.
+struct WorkerSaved {
+  LocalRank rank;
+  std::optional<std::int64_t> id;  // The notice that the worker means. Empty: the last one.
+  friend bool operator==(const WorkerSaved&, const WorkerSaved&) = default;
+};
+
+using WorkerMessage = std::variant<WorkerProgress, WorkerSaved>;
 
 /// The parser of one connection. The result does not depend on how the bytes were cut into pieces.
 class WorkerLines {
@@ -36,7 +44,7 @@ class WorkerLines {
 
   /// The next message. Empty if there is no complete line, or if a line broke a rule of the
   /// protocol: then error() says which one.
-  std::optional<WorkerProgress> next();
+  std::optional<WorkerMessage> next();
 
   /// Why the connection must be closed. Empty as long as no rule was broken.
   std::string_view error() const { return error_; }
@@ -48,8 +56,8 @@ class WorkerLines {
   std::optional<LocalRank> ends_itself() const { return ends_itself_ ? rank_ : std::nullopt; }
 
  private:
-  std::optional<WorkerProgress> handle_line(std::string_view line);
-  std::optional<WorkerProgress> fail(std::string_view why);
+  std::optional<WorkerMessage> handle_line(std::string_view line);
+  std::optional<WorkerMessage> fail(std::string_view why);
 
   int local_world_size_;
   std::string buffer_;
@@ -57,8 +65,5 @@ class WorkerLines {
   bool ends_itself_ = false;
   std::string_view error_;  // Always a string literal.
 };
-
-/// The notice, with its newline, that tells workers that they have time until `deadline`.
-std::string preempt_line(Instant deadline, Instant now);
 
 }  // namespace muster

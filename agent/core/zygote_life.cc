@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/size_text.h"
+
 namespace muster {
 
 ZygoteActions ZygoteLife::step(const ZygoteEvent& event, Instant now) {
@@ -38,6 +40,7 @@ ZygoteActions ZygoteLife::on(const ImportsDone&, Instant now) {
   state_ = State::Ready;
   is_first_ = false;
   deadline_.reset();
+  bytes_after_imports_.reset();
   ZygoteActions actions;
   for (const int worker : waiting_)
     actions.emplace_back(ForkWorker{worker});
@@ -71,6 +74,16 @@ ZygoteActions ZygoteLife::on(const ForkFailed& event, Instant now) {
   return give_up("a fork of the zygote has ended too early", Next::NewZygote, now);
 }
 
+ZygoteActions ZygoteLife::on(const ZygoteMeasured& event, Instant now) {
+  if (state_ != State::Ready) return {};
+  if (!bytes_after_imports_) bytes_after_imports_ = event.bytes;
+  // A start that waits is not given up for it: the next measurement follows its fork.
+  if (has_waiting() || event.bytes <= max_bytes(*bytes_after_imports_)) return {};
+  return give_up("the memory of the zygote has grown from " + size_text(*bytes_after_imports_) +
+                     " to " + size_text(event.bytes),
+                 Next::NewZygote, now);
+}
+
 ZygoteActions ZygoteLife::on(const WarmStartsAborted&, Instant /*now*/) {
   ZygoteActions actions;
   start_waiting_cold({}, actions);
@@ -87,12 +100,14 @@ ZygoteActions ZygoteLife::on(const ZygoteTimePassed&, Instant now) {
 
 /// Starts all that wait cold, and makes a new zygote beside them or none.
 ZygoteActions ZygoteLife::give_up(const ColdReason& reason, Next next, Instant now) {
+  const bool is_replaced = next == Next::NewZygote && ++without_worker_ < kZygotesWithoutWorker;
   ZygoteActions actions;
+  if (!has_waiting()) actions.emplace_back(ReportLostZygote{reason, is_replaced});
   start_waiting_cold(reason, actions);
   actions.emplace_back(KillZygote{});
   deadline_.reset();
   is_first_ = false;
-  if (next == Next::NewZygote && ++without_worker_ < kZygotesWithoutWorker) {
+  if (is_replaced) {
     launch(actions, now);
   } else {
     state_ = State::Refused;

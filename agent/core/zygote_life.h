@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,7 +29,13 @@ struct StartCold {
   int worker = 0;
   ColdReason reason;  // Empty: the start is not to be explained.
 };
-using ZygoteAction = std::variant<LaunchZygote, KillZygote, ForkWorker, StartCold>;
+/// The zygote was lost while no start waited: no StartCold says so.
+struct ReportLostZygote {
+  ColdReason reason;
+  bool is_replaced = false;  // A new zygote is made.
+};
+using ZygoteAction =
+    std::variant<LaunchZygote, KillZygote, ForkWorker, StartCold, ReportLostZygote>;
 using ZygoteActions = std::vector<ZygoteAction>;
 
 /// A worker is to be started.
@@ -53,12 +60,16 @@ struct ForkDone {
 struct ForkFailed {
   int worker = 0;
 };
+/// The zygote's own memory: measured when its imports are done, and after forks.
+struct ZygoteMeasured {
+  std::uint64_t bytes = 0;
+};
 /// The job stops, or kills its workers: no start may wait any longer.
 struct WarmStartsAborted {};
 /// A deadline may have passed.
 struct ZygoteTimePassed {};
 using ZygoteEvent = std::variant<WarmStartAsked, ImportsDone, ZygoteRefused, ZygoteEnded, ForkDone,
-                                 ForkFailed, WarmStartsAborted, ZygoteTimePassed>;
+                                 ForkFailed, ZygoteMeasured, WarmStartsAborted, ZygoteTimePassed>;
 
 class ZygoteLife {
  public:
@@ -69,6 +80,12 @@ class ZygoteLife {
   static constexpr Duration kForkLimit = std::chrono::seconds(5);
   /// So many zygotes in a row may end or be stale without one worker of theirs.
   static constexpr int kZygotesWithoutWorker = 3;
+
+  /// A zygote whose memory has grown beyond this is made anew. Forks alone change little of it: the
+  /// growth is a leak in what imports do at each fork.
+  static constexpr std::uint64_t max_bytes(std::uint64_t bytes_after_imports) {
+    return 2 * bytes_after_imports + (std::uint64_t{64} << 20);
+  }
 
   enum class State { Absent, Importing, Ready, Refused };
 
@@ -86,6 +103,7 @@ class ZygoteLife {
   ZygoteActions on(const ZygoteEnded& event, Instant now);
   ZygoteActions on(const ForkDone& event, Instant now);
   ZygoteActions on(const ForkFailed& event, Instant now);
+  ZygoteActions on(const ZygoteMeasured& event, Instant now);
   ZygoteActions on(const WarmStartsAborted& event, Instant now);
   ZygoteActions on(const ZygoteTimePassed& event, Instant now);
 
@@ -97,6 +115,7 @@ class ZygoteLife {
   State state_ = State::Absent;
   std::set<int> waiting_;  // Importing: for the zygote. Ready: their forks have been asked for.
   std::optional<Instant> deadline_;
+  std::optional<std::uint64_t> bytes_after_imports_;
   ColdReason refusal_;      // Why the state is Refused.
   int without_worker_ = 0;  // Zygotes in a row that have made no worker.
   bool is_first_ = true;    // No zygote was ready or has ended before.

@@ -27,7 +27,9 @@
 #include "agent/io/logs_specs_program.h"
 #include "agent/io/node_answers.h"
 #include "agent/io/node_reporter.h"
+#include "agent/io/notice_response.h"
 #include "agent/io/owned_folder.h"
+#include "agent/io/progress_watch.h"
 #include "agent/io/shim_link.h"
 #include "agent/io/watchdogs.h"
 #include "agent/io/worker_channel.h"
@@ -84,6 +86,16 @@ class Agent {
                     }}),
         answers_(io_, work_, hangs_),
         reporter_(io_, options.local_world_size, [this](const auto& is) { session_->report(is); }),
+        progress_(io_, options.progress_file, work_,
+                  [this](const Progressed& made) { on_progressed(made); }),
+        notices_(io_, options, workers_,
+                 {.tell_host = [this](const auto& notice) { session_->notify(notice); },
+                  .tell_saved =
+                      [this] {
+                        feed(NoticeAnswered{});
+                        session_->saved();
+                      },
+                  .on_told = [this](Instant deadline) { feed(JobNoticed{deadline}); }}),
         launcher_pid_(context.launcher_pid),
         cgroup_(std::move(context.cgroup)),
         workers_store_(io_, workers_store_options(options), options.rendezvous.shares_store),
@@ -130,6 +142,7 @@ class Agent {
             .on_reason = [this](LocalRank rank, const auto& why) { group_.explain(rank, why); },
             .on_stuck = [this](LocalRank rank) { feed(WorkerHung{rank}); }});
     adopt_run_files();
+    notices_.begin(environment_);
     apply(JoinRendezvous{});
   }
 
@@ -141,9 +154,16 @@ class Agent {
     if (!listener.is_open()) return;
     channel_ = std::make_unique<WorkerChannel>(
         io_, std::move(listener), run_files_.channel_path(), options_.local_world_size,
-        WorkerChannel::Handlers{[this](const WorkerProgress& progress) { on_progress(progress); },
-                                [this](LocalRank rank) { stop_.signal_overdue(rank); }});
+        WorkerChannel::Handlers{
+            .on_progress = [this](const WorkerProgress& progress) { on_progress(progress); },
+            .on_overdue = [this](LocalRank rank) { stop_.signal_overdue(rank); },
+            .on_saved =
+                [this](const WorkerSaved& saved) {
+                  notices_.on_saved(saved);
+                  if (notices_.has_answered(saved.rank)) hangs_.saved(saved.rank);
+                }});
     stop_.set_channel(channel_.get());
+    notices_.set_channel(channel_.get());
   }
 
   void end_early(const std::string& reason) {
@@ -155,7 +175,20 @@ class Agent {
   void on_progress(const WorkerProgress& progress) {
     if (progress.ends) return hangs_.ended_progress(progress.rank);
     if (progress.step) reporter_.progressed(progress.rank, *progress.step);
+    if (progress.step) progress_.told(*progress.step);
     hangs_.progressed(progress.rank);
+  }
+
+  /// What the failure costs depends on the last progress of the attempt.
+  void before_worker_fails() {
+    if (progress_.has_failed()) return;
+    if (channel_) channel_->read_waiting();
+    progress_.worker_failed();
+  }
+
+  void on_progressed(const Progressed& made) {
+    session_->progressed(made.step);
+    feed(ProgressMade{made.step});
   }
 
   // --- events -----------------------------------------------------------------------------------
@@ -200,8 +233,16 @@ class Agent {
         group_.ended(report);
         sessions_[report.pid].end = ticks_since_boot();
         const WorkerExit exit = exit_of(report);
-        workers_.ended(LocalRank{report.worker}, exit);
-        return feed(WorkerEnded{LocalRank{report.worker}, exit});
+        const LocalRank rank{report.worker};
+        notices_.before_worker_ends();
+        if (!exit.ok()) before_worker_fails();
+        const bool ahead = notices_.has_answered_ahead(rank);
+        workers_.ended(rank, exit);
+        return feed(WorkerEnded{.rank = rank,
+                                .exit = exit,
+                                .had_answered = !ahead && notices_.has_answered(rank),
+                                .had_answered_ahead = ahead,
+                                .timed_out = !group_.ended_because(rank).empty()});
       }
       case ShimReport::Kind::WorkerSignalled:
         group_.record_signal(report);
@@ -218,6 +259,13 @@ class Agent {
                             report.text.data());
       case ShimReport::Kind::ZygoteReady:
         return spdlog::info("zygote_ready pid={}", report.pid);
+      case ShimReport::Kind::ZygoteMemory:
+        return reporter_.zygote_measured(report.bytes == 0 ? std::nullopt
+                                                           : std::optional(report.bytes));
+      case ShimReport::Kind::ZygoteLost:
+        return spdlog::warn("--warm: {}: {}", report.text.data(),
+                            report.code != 0 ? "a new one does its imports beside the workers"
+                                             : "the workers of later restarts start cold");
       case ShimReport::Kind::AllGone:
         if (report.pid == 0)
           sessions_.clear();
@@ -238,9 +286,12 @@ class Agent {
   }
 
   void on_signal(int number) {
-    if (!is_handled(number) && number != SIGINT)
-      return hangs_.write_stacks_on_signal(number);  // It is SplitOptions::request_signal.
+    if (!is_handled(number) && number != SIGINT) {  // It is one of SplitOptions::requests.
+      if (!notices_.on_signal(number)) hangs_.write_stacks_on_signal(number);
+      return;
+    }
     work_.on_signal();
+    notices_.node_leaves(number);
     stop_.on_signal(number, supervisor_.state(), supervisor_.next_deadline());
     feed(SignalArrived{.number = number, .for_workers = is_handled(number) ? 0 : SIGTERM});
   }
@@ -269,13 +320,19 @@ class Agent {
         .on_restart =
             [this](const SessionRestart& restart) {
               stop_.on_restart(restart.why, restart.is_planned, supervisor_.state());
-              feed(RestartOrdered{});
+              feed(RestartOrdered{.for_notice = restart.for_notice});
             },
         .on_end =
             [this](const auto& end) {
               const std::string node = end.failed_node.empty() ? "" : end.failed_node + ": ";
-              feed(JobEnded{end.succeeded, node + end.why});
+              if (end.preempted) stop_.on_preempted(end.why, supervisor_.state());
+              feed(JobEnded{.succeeded = end.succeeded,
+                            .reason = node + end.why,
+                            .preempted = end.preempted,
+                            .without_progress = end.without_progress,
+                            .hopeless = end.hopeless});
             },
+        .on_notice = [this](const JobNotice& notice) { notices_.on_job_notice(notice); },
         .on_failed =
             [this](const std::string& why) {
               if (supervisor_.state() != Supervisor::State::Joining)
@@ -304,6 +361,7 @@ class Agent {
   void apply(const JoinRendezvous&) {
     log_info("Rendezvous'ing worker group");
     event_log_.rendezvous_begun(supervisor_.restart_count());
+    notices_.joins();
     if (!logs_specs_) return session_->join();
     logs_specs_->load([this](const std::string& problem) {
       if (supervisor_.finished()) return;
@@ -311,6 +369,8 @@ class Agent {
       session_->join();
     });
   }
+
+  void apply(const WaitToJoin& action) { spdlog::warn("{}", restart_wait_text(action.wait)); }
 
   void apply(const ReportEnd& action) {
     if (action.succeeded)
@@ -331,6 +391,7 @@ class Agent {
     log_info("Starting worker group");
     stop_.begin_attempt();
     workers_.attempt_begins();
+    progress_.begin_attempt();
     start_pending_ = true;
     // If a slow console holds back output of earlier attempts, the start of this one waits for it.
     ++attempt_;
@@ -387,14 +448,17 @@ class Agent {
   void apply(const AnnounceFailure& action) {
     work_.pump().catch_up(kCatchUpLimit);
     spdlog::error("{}", failure_text(options_, action, group_.pid(action.rank)));
-    if (action.restarts_left != 0) {
+    if (options_.restart_policy.on) {
+      spdlog::warn("{}", restart_by_policy_text(options_));
+    } else if (action.restarts_left != 0) {
       spdlog::info("{}", restart_text(options_, action.restarts_left));
       spdlog::warn("{}", restarting_text(options_, action.restarts_left));
     }
     if (const auto note = group_.early_ends(action.rank); !note.empty()) spdlog::warn("{}", note);
     reporter_.failed(action.rank, action.exit, group_.ended_because(action.rank));
     const int rank = round_.ranks.global_rank(action.rank).value;
-    session_->workers_failed("rank " + std::to_string(rank) + " " + exit_text(action.exit));
+    session_->workers_failed(
+        {"rank " + std::to_string(rank) + " " + exit_text(action.exit), action.hung});
   }
 
   void apply(const EndWorker& action) { stop_.end_worker(action); }
@@ -428,7 +492,9 @@ class Agent {
     // Stack files may be in the run directory: it is then kept as after a failure.
     const bool succeeded = outcome.succeeded && !hangs_.has_written_stacks();
     stop_.set_channel(nullptr);
+    notices_.set_channel(nullptr);
     channel_.reset();
+    progress_.stop();
     job_end_.report(
         outcome, group_, ends, [this, succeeded] { run_files_.remove(succeeded); },
         [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
@@ -438,10 +504,11 @@ class Agent {
     ended_ = true;
     hangs_.cancel();
     session_->close();
-    const auto then = [this, exit_code, signal] {
+    const auto last = [this, exit_code, signal] {
       if (!logs_specs_) return send_end(exit_code, signal);
       logs_specs_->close([this, exit_code, signal] { send_end(exit_code, signal); });
     };
+    const auto then = [this, last] { notices_.close(last); };
     call_within(io_, kDrainLimit, then, [this](const auto& finish) { session_->drain(finish); });
   }
 
@@ -479,6 +546,8 @@ class Agent {
   HangResponse hangs_;
   NodeAnswers answers_;
   NodeReporter reporter_;
+  ProgressWatch progress_;
+  NoticeResponse notices_;
   const int launcher_pid_;
   const std::string cgroup_;
   std::unique_ptr<Watchdogs> watchdogs_;

@@ -72,6 +72,7 @@ void EventLog::finished(const Finish& action, const std::vector<ExplainedEnd>& e
     case Finish::Why::StartFailed:
     case Finish::Why::RendezvousFailed:
     case Finish::Why::JobFailed:
+    case Finish::Why::Preempted:
       return write(agent_event(context(), "FAILED", std::nullopt, action.reason));
   }
 }

@@ -45,7 +45,7 @@ std::string host_name() {
 
 ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> ends,
                        std::int64_t started_ms, std::optional<EndCause> cause,
-                       EarlierAttempts earlier) {
+                       EarlierAttempts earlier, std::string advice) {
   return {{.title = options.entry_point,
            .host = host_name(),
            .utc_offset_s = utc_offset_s(),
@@ -54,7 +54,8 @@ ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> en
            .only_first = options.runs_path,
            .coloured = has_colours(STDERR_FILENO),
            .cause = std::move(cause),
-           .earlier = std::move(earlier)},
+           .earlier = std::move(earlier),
+           .advice = std::move(advice)},
           std::move(ends)};
 }
 

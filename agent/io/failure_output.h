@@ -20,7 +20,7 @@ std::string host_name();
 /// The report of an attempt that began at `started_ms`.
 ExitReport make_report(const AgentOptions& options, std::vector<ExplainedEnd> ends,
                        std::int64_t started_ms, std::optional<EndCause> cause = std::nullopt,
-                       EarlierAttempts earlier = {});
+                       EarlierAttempts earlier = {}, std::string advice = {});
 
 /// Writes the files that were asked for: --failure-report, and muster's own error file
 /// (AgentOptions::own_error_file). Logs which file cannot be written. May wait for storage.

@@ -103,10 +103,19 @@ bool TimerFifo::is_lost() const {
 void TimerFifo::remove() const {
   struct stat current {};
   struct stat created {};
-  if (::lstat(path_.c_str(), &current) == 0 && ::fstat(fd_.get(), &created) == 0 &&
-      is_same_file(current, created))
-    ::unlink(path_.c_str());
+  const bool is_own = ::lstat(path_.c_str(), &current) == 0 && ::fstat(fd_.get(), &created) == 0 &&
+                      is_same_file(current, created);
+  close_pipes();
+  if (is_own) ::unlink(path_.c_str());
   folder_.remove(false);
+}
+
+/// An NFS client keeps a file that is removed while it is open (as .nfs…), and so its folder. The
+/// reader has the descriptors until its own end: they become /dev/null.
+void TimerFifo::close_pipes() const {
+  const OwnedFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const OwnedFd* pipe : {&fd_, &lost_fd_})
+    if (null.is_open() && pipe->is_open()) ::dup3(null.get(), pipe->get(), O_CLOEXEC);
 }
 
 void TimerFifo::remove_unread() const {

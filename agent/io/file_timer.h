@@ -54,7 +54,7 @@ class TimerFifo {
   /// The lock on the folder. Not open if there is no lock.
   const OwnedFd& lock() const { return folder_.lock(); }
   /// Removes the pipe if this object created it, and no other file has taken its path since; then
-  /// the folder.
+  /// the folder. Nothing is read from the pipe any more.
   void remove() const;
   /// Removes a pipe at this path that nobody reads: for another process, after the agent is gone
   /// without having removed it. A pipe that another job has created there since has a reader.
@@ -64,6 +64,7 @@ class TimerFifo {
 
  private:
   boost::system::error_code create_pipe();
+  void close_pipes() const;
 
   std::string path_;
   bool is_given_ = false;  // TORCHELASTIC_TIMER_FILE was set: there is no folder.

@@ -75,7 +75,7 @@ std::string hang_text(LocalRank rank, const std::vector<IdleWorker>& idle,
                       const std::vector<StackCollector::Evidence>& evidence) {
   std::string text = "it hung";
   for (const IdleWorker& worker : idle)
-    if (worker.rank == rank) text += ": " + idle_text(worker);
+    if (worker.rank == rank) text += ": " + idle_text(worker) + " (--hang-timeout)";
   for (const StackCollector::Evidence& one : evidence) {
     if (one.rank != rank) continue;
     if (one.line) text += "\nit stood at " + to_text(*one.line);
@@ -118,6 +118,10 @@ void HangResponse::progressed(LocalRank rank) {
 
 void HangResponse::ended_progress(LocalRank rank) {
   if (watch_) watch_->detector.ended_progress(rank);
+}
+
+void HangResponse::saved(LocalRank rank) {
+  if (watch_) watch_->detector.saved(rank);
 }
 
 void HangResponse::attempt_ends() {

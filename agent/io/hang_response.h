@@ -40,6 +40,8 @@ class HangResponse : public WorkerObserver {
   void progressed(LocalRank rank);
   /// A worker will report no more progress.
   void ended_progress(LocalRank rank);
+  /// A worker has answered a notice, and waits until it is stopped.
+  void saved(LocalRank rank);
   /// Writes the stacks of all workers, because `signal` asks for them.
   void write_stacks_on_signal(int signal);
   /// Writes the stacks of one worker, because musterctl asks for them. `done` is called once,

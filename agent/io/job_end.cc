@@ -68,7 +68,7 @@ void JobEnd::read_ends(const WorkerGroup& group, std::function<void(Ends)> done)
 void JobEnd::report(const JobOutcome& outcome, const WorkerGroup& group, const Ends& ends,
                     std::function<void()> clean_up, std::function<void(int exit_code)> done) {
   const auto with = [&](const std::optional<EndCause>& cause) {
-    return make_report(options_, ends, group.started_ms(), cause, earlier_);
+    return make_report(options_, ends, group.started_ms(), cause, earlier_, outcome.advice);
   };
   auto report = std::make_shared<ExitReport>(with(outcome.cause));
   if (outcome.cause_without_failure && report->first_failure() == nullptr)
@@ -91,16 +91,19 @@ int JobEnd::print_outcome(const JobOutcome& outcome, const ExitReport& report) {
   if (outcome.log_level == JobOutcome::LogLevel::Warning) spdlog::warn("{}", outcome.text);
   if (outcome.log_level == JobOutcome::LogLevel::Error) spdlog::error("{}", outcome.text);
   if (outcome.cause && !earlier_.empty()) spdlog::error("{}", earlier_.text());
+  if (outcome.cause && !outcome.advice.empty() && !outcome.text.ends_with(outcome.advice))
+    spdlog::error("{}", outcome.advice);
   if (!outcome.last_line.empty()) work_.print(outcome.last_line + "\n");
   if (!outcome.reports_failure) return outcome.exit_code;
   const ExplainedEnd* const cause = report.first_failure();
-  if (cause == nullptr) return 1;
+  if (cause == nullptr) return outcome.exit_code_of_job.value_or(1);
   // torchrun's line, which scripts look for, and torchrun's block below it. The workers' messages
   // may be large.
   work_.pump().print(
       LogStream::Err,
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " + report.text() + "\n",
       Keep::Always);
+  if (outcome.exit_code_of_job) return *outcome.exit_code_of_job;
   if (!options_.propagate_exit_code || !cause->has_ended()) return 1;
   return cause->exit.killed ? 128 + cause->exit.status : cause->exit.status;
 }

@@ -87,6 +87,11 @@ void NodeReporter::ended(const std::vector<ExplainedEnd>& ends) {
   send_now();
 }
 
+void NodeReporter::zygote_measured(std::optional<std::uint64_t> bytes) {
+  zygote_bytes_ = bytes;
+  schedule_report();
+}
+
 void NodeReporter::schedule_report() {
   send_within(random_delay(kGatherLeastMs, kGatherMostMs));
 }
@@ -110,6 +115,7 @@ void NodeReporter::send_now() {
   report.workers = static_cast<int>(workers_.size());
   report.listed = listed(at);
   report.failure = failure_;
+  report.zygote_bytes = zygote_bytes_;
   send_(report);
 }
 

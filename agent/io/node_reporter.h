@@ -36,6 +36,8 @@ class NodeReporter : public WorkerObserver {
   void worker_started(const RunningWorker& started) override;
   void worker_ended(const RunningWorker& ended, const WorkerExit& exit) override;
   void progressed(LocalRank rank, std::int64_t step);
+  /// --warm: the own memory of the zygote; no value: there is none.
+  void zygote_measured(std::optional<std::uint64_t> bytes);
   /// The first failure of the attempt. `because`: why muster ended the worker; empty if it did not.
   void failed(LocalRank rank, const WorkerExit& exit, const std::string& because);
   /// The attempt's workers have ended. Adds the failed worker's last lines and error file.
@@ -63,6 +65,7 @@ class NodeReporter : public WorkerObserver {
   std::int64_t attempt_round_ = 0;  // The round of the workers that were started last.
   int starts_ = 0;
   std::optional<FailureReport> failure_;
+  std::optional<std::uint64_t> zygote_bytes_;
   bool awaits_end_ = false;      // What the failed worker left is not read yet.
   std::optional<Instant> sent_;  // When the last report was sent.
   std::optional<Instant> due_;   // When the timer sends the next report.

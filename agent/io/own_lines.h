@@ -8,17 +8,15 @@
 #include <spdlog/sinks/base_sink.h>
 
 #include "agent/logs/log_mailbox.h"
+#include "base/system/log_line.h"
 
 namespace muster {
-
-/// torchrun's form: "W1121 09:08:26.123456 4711 muster] text".
-inline constexpr const char* kOwnLinePattern = "%L%m%d %H:%M:%S.%f %P muster] %v";
 
 /// Sends the log lines of every thread of the agent to the log thread, which owns the console.
 class OwnLines final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit OwnLines(std::shared_ptr<LogMailbox> mailbox) : mailbox_(std::move(mailbox)) {
-    set_pattern(kOwnLinePattern);
+    set_pattern(kLogLinePattern);
   }
 
   /// May be called at any time, on any thread.

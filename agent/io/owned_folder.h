@@ -30,9 +30,8 @@ Result<OwnedFd> create_owned_folder(const std::string& path);
 
 /// Whether the descriptor leads to a file system that one kernel alone writes to. Every process
 /// that sees a folder there sees its lock. Only there are a folder's owner and its inode number
-/// what they seem: others may show one owner for all folders (SMB, FUSE), another one than that of
-/// the process that makes a folder (NFS with root_squash), or new numbers after a while (FUSE,
-/// remounts).
+/// what they seem: others may show one owner for all folders (SMB, FUSE), an owner that is not the
+/// user who makes a folder (NFS with root_squash), or new numbers after a while (FUSE, remounts).
 bool is_local_disk(const OwnedFd& folder);
 bool is_local_disk(const std::string& path);
 

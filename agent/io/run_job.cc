@@ -42,6 +42,29 @@ std::vector<int> forwarded_signals(const AgentOptions& options) {
   return numbers;
 }
 
+std::vector<int> numbers_of(const std::vector<NoticeSignal>& signals) {
+  std::vector<int> numbers;
+  numbers.reserve(signals.size());
+  for (const NoticeSignal& notice : signals)
+    numbers.push_back(notice.number);
+  return numbers;
+}
+
+/// SIGUSR2 asks for stacks, unless it has another meaning or was inherited as ignored. Those of
+/// --notice-signals are asked for, so they count in any case.
+std::vector<int> request_signals(const AgentOptions& options, const std::vector<int>& forwarded) {
+  std::vector<int> numbers = numbers_of(options.notice_signals);
+  const auto has = [](const std::vector<int>& list, int number) {
+    return std::count(list.begin(), list.end(), number) > 0;
+  };
+  struct sigaction action {};
+  ::sigaction(SIGUSR2, nullptr, &action);
+  if (action.sa_handler != SIG_IGN && !has(options.signals_to_handle, SIGUSR2) &&
+      !has(forwarded, SIGUSR2) && !has(numbers, SIGUSR2))
+    numbers.push_back(SIGUSR2);
+  return numbers;
+}
+
 /// Writes the run id to a file in memory. While the descriptor is open, `musterctl ps` finds it
 /// among the agent's descriptors in /proc, also before a worker runs. If the file cannot be
 /// written, the descriptor is not open, and the job goes on without it.
@@ -80,17 +103,15 @@ std::optional<std::string> ask_storage(const std::function<std::string()>& ask) 
 int run_job(const AgentOptions& options, const std::vector<std::string>& environment) {
   const std::vector<std::string> inherited = inherited_by_workers(environment, options);
   RunFiles run_files = RunFiles::choose(options, inherited);
-  // SIGUSR2 asks for stacks, unless it has another meaning.
-  const auto& handled = options.signals_to_handle;
   const std::vector<int> forwarded = forwarded_signals(options);
-  const bool is_free = std::count(handled.begin(), handled.end(), SIGUSR2) == 0 &&
-                       std::count(forwarded.begin(), forwarded.end(), SIGUSR2) == 0;
   const pid_t launcher = ::getpid();
   const std::string cgroup = new_cgroup_name();
   return split_into_front_shim_and_agent(
-      {.signals = handled,
-       .request_signal = is_free ? SIGUSR2 : 0,
+      {.signals = options.signals_to_handle,
+       .requests = request_signals(options, forwarded),
        .forwarded = forwarded,
+       // Slurm signals every process of a step, so the workers, too. It means them no harm.
+       .ignored_by_workers = numbers_of(options.notice_signals),
        .warm = options.warm ? std::optional(WarmSetup{.program = options.warm->program,
                                                       .modules = options.warm->modules})
                             : std::nullopt,

@@ -146,6 +146,7 @@ struct StackCollector::Job : std::enable_shared_from_this<StackCollector::Job> {
   std::string python;
   std::string why;
   Tools tools;
+  std::string python_advice;  // The files say how to get Python's lines; empty: they do not.
   Instant until{};
   std::shared_ptr<StackFiles> files;
   std::vector<Evidence> evidence;
@@ -271,6 +272,7 @@ std::string StackCollector::Job::py_spy_missing_text(std::size_t index) {
                                    " nor in PATH, so Python's lines cannot be shown; to have it: " +
                                    (is_python ? python : "python3") + " -m pip install py-spy";
   if (is_python && evidence[index].problem.empty()) evidence[index].problem = advice;
+  python_advice = advice;
   return section("Python stacks: none", advice);
 }
 
@@ -278,7 +280,8 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
   const Target& target = targets[index];
   const std::string kernel = co_await kernel_threads(target.pid);
   const std::vector<pid_t> family = family_of(target.pid);
-  std::string text = tools.py_spy.empty() ? py_spy_missing_text(index) : std::string();
+  std::string text;
+  if (tools.py_spy.empty()) text = standing_text(std::nullopt, kernel) + py_spy_missing_text(index);
   for (std::size_t i = 0; !tools.py_spy.empty() && i <= std::min(family.size(), kChildrenMax);
        ++i) {
     const pid_t pid = i == 0 ? target.pid : family[i - 1];
@@ -286,11 +289,11 @@ asio::awaitable<void> StackCollector::Job::python_stacks(std::size_t index) {
                                         std::to_string(pid)};
     const ToolOutput output = co_await run_tool(argv, pid);
     const std::string whose = i == 0 ? "" : "child process " + std::to_string(pid) + ", ";
-    text = section(whose + "Python stacks, by " + joined(argv), without_commands(output.text));
+    if (i == 0) evidence[index].line = current_line(output.text);
+    if (i == 0) text = standing_text(evidence[index].line, kernel);
+    text += section(whose + "Python stacks, by " + joined(argv), without_commands(output.text));
     co_await files->append(index, std::exchange(text, {}));
-    if (i > 0) continue;
-    evidence[index].line = current_line(output.text);
-    if (!output.ok) record_refusal(index, output);
+    if (i == 0 && !output.ok) record_refusal(index, output);
   }
   text +=
       section("threads in the kernel, from /proc/" + std::to_string(target.pid) + "/task", kernel);
@@ -313,11 +316,15 @@ asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
     ways.push_back({tools.py_spy, "dump", "--native", "--full-filenames", "--pid", pid});
   if (!tools.eu_stack.empty()) ways.push_back({tools.eu_stack, "-p", pid});
   if (!tools.gdb.empty())
-    ways.push_back({tools.gdb, "--nx", "--batch", "-p", pid, "-ex", "thread apply all bt 64"});
+    ways.push_back({tools.gdb, "-q", "--nx", "--batch", "-iex", "set auto-load python-scripts off",
+                    "-iex", "set debuginfod enabled off", "-p", pid, "-ex",
+                    "thread apply all bt 64"});
   std::string text;
   for (const std::vector<std::string>& argv : ways) {
     const ToolOutput output = co_await run_tool(argv, target.pid);
-    text = section("native stacks, by " + joined(argv), without_commands(output.text));
+    const bool is_gdb = argv.front() == tools.gdb;
+    text = section(is_gdb ? "native stacks, by " + tools.gdb : "native stacks, by " + joined(argv),
+                   without_commands(is_gdb ? without_gdb_chatter(output.text) : output.text));
     co_await files->append(index, std::exchange(text, {}));
     if (output.ok && stack_refusal(output.text) == StackRefusal::None) break;
     record_refusal(index, output);
@@ -327,7 +334,9 @@ asio::awaitable<void> StackCollector::Job::native_stacks(std::size_t index) {
                    !tools.problem.empty()
                        ? tools.problem
                        : "none of py-spy, eu-stack (package elfutils) and gdb is in PATH");
-  if (!evidence[index].problem.empty()) text += section("what is missing", evidence[index].problem);
+  // The advice about py-spy is in the file already.
+  if (!evidence[index].problem.empty() && evidence[index].problem != python_advice)
+    text += section("what is missing", evidence[index].problem);
   co_await files->append(index, std::move(text));
 }
 

@@ -12,7 +12,10 @@ namespace muster {
 Watchdogs::Watchdogs(boost::asio::io_context& io, WorkerTable& workers,
                      const std::vector<std::string>& environment, const TimerFifo* fifo,
                      Handlers handlers, std::function<char(pid_t)> read_state)
-    : workers_(workers), handlers_(std::move(handlers)), read_state_(std::move(read_state)) {
+    : workers_(workers),
+      handlers_(std::move(handlers)),
+      connections_(io, workers),
+      read_state_(std::move(read_state)) {
   if (fifo != nullptr)
     timers_.emplace(io, workers, *fifo,
                     [this](const FileTimer::Expired& timer) { on_expired(timer); });

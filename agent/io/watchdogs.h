@@ -1,5 +1,6 @@
 // The watchdogs that environment variables enable: file timers, and the watch for workers that wait
 // in the kernel for too long (agent/core/uninterruptible.h). Neither costs anything if not enabled.
+// Always enabled is the watch for workers that connect to an address that does not answer.
 
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #include "agent/core/uninterruptible.h"
 #include "agent/core/worker_table.h"
+#include "agent/io/connection_watch.h"
 #include "agent/io/file_timer.h"
 #include "agent/io/periodic_check.h"
 #include "agent/posix/process_scan.h"
@@ -48,6 +50,7 @@ class Watchdogs : public WorkerObserver {
 
   const WorkerTable& workers_;
   Handlers handlers_;
+  ConnectionWatch connections_;
   std::function<char(pid_t)> read_state_;
   std::optional<FileTimer> timers_;
   std::optional<DetectorWatch<UninterruptibleDetector>> states_;  // Nothing if not enabled.

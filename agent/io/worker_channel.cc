@@ -12,6 +12,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/buffer.hpp>
@@ -92,8 +93,8 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
 
   /// Never waits: if the socket's buffer is full, the worker has not read for a long time, and the
   /// connection is closed.
-  void send_notice(Instant deadline) {
-    const std::string line = preempt_line(deadline, now());
+  void send_notice(const WorkerNotice& notice) {
+    const std::string line = preempt_line(notice, now());
     error_code ec;
     const auto sent = socket_.send(asio::buffer(line), MSG_NOSIGNAL | MSG_DONTWAIT, ec);
     if (ec || sent != line.size()) finish("it does not read");
@@ -111,8 +112,11 @@ class WorkerChannel::Connection : public std::enable_shared_from_this<Connection
   /// False if this connection is closed now, by this function or because of a handler.
   bool handle_bytes(std::string_view bytes) {
     lines_.add(bytes);
-    while (const auto progress = lines_.next()) {
-      channel_->handlers_.on_progress(*progress);
+    while (const auto message = lines_.next()) {
+      if (const auto* progress = std::get_if<WorkerProgress>(&*message))
+        channel_->handlers_.on_progress(*progress);
+      else
+        channel_->saved(std::get<WorkerSaved>(*message), lines_.ends_itself().has_value());
       if (channel_ == nullptr) return false;
     }
     if (!lines_.error().empty()) return finish(lines_.error()), false;
@@ -204,7 +208,7 @@ error_code WorkerChannel::accept_waiting() {
     const auto connection = std::make_shared<Connection>(*this, std::move(socket));
     connections_.insert(connection);
     connection->wait();
-    if (const auto deadline = preemption_.notified_until()) connection->send_notice(*deadline);
+    if (notice_) connection->send_notice(*notice_);
   }
   return {};
 }
@@ -236,6 +240,11 @@ void WorkerChannel::close(const std::shared_ptr<Connection>& connection) {
   accept();
 }
 
+void WorkerChannel::saved(const WorkerSaved& saved, bool has_promised) {
+  if (notice_ && has_promised) end_soon_.insert(saved.rank);
+  handlers_.on_saved(saved);
+}
+
 void WorkerChannel::enqueue(std::shared_ptr<Connection> connection) {
   readable_.push_back(std::move(connection));
   if (!turn_pending_) post_turn();
@@ -265,7 +274,9 @@ void WorkerChannel::read_turn() {
 
 // The connections with the fewest bytes come first: if the time is over before all is read, the
 // messages of workers that flood the channel are left over.
-void WorkerChannel::receive_waiting() {
+void WorkerChannel::read_waiting() {
+  // An error here occurs in accept() again, which handles it.
+  [[maybe_unused]] const auto error = accept_waiting();
   struct Waiting {
     std::size_t bytes = 0;
     std::shared_ptr<Connection> connection;
@@ -281,18 +292,23 @@ void WorkerChannel::receive_waiting() {
     next.connection->receive_until(until, next.bytes);
 }
 
-void WorkerChannel::preempt(Instant deadline) {
-  // A promise that was sent before the notice counts, even if the loop has not read it yet.
-  // An error here occurs in accept() again, which handles it.
-  [[maybe_unused]] const auto error = accept_waiting();
-  receive_waiting();
-  std::set<LocalRank> promised;
+std::int64_t WorkerChannel::notify(WorkerNotice notice) {
+  notice.id = ++notices_;
+  notice_ = std::move(notice);
   const auto notified = connections_;  // A copy: send_notice() removes one that does not read.
-  for (const auto& connection : notified) {
-    connection->send_notice(deadline);
-    const auto rank = connection->promised();
-    if (rank && connections_.contains(connection)) promised.insert(*rank);
-  }
+  for (const auto& connection : notified)
+    connection->send_notice(*notice_);
+  return notices_;
+}
+
+void WorkerChannel::preempt(WorkerNotice notice) {
+  const Instant deadline = notice.deadline;
+  // A promise that was sent before the notice counts, even if the loop has not read it yet.
+  read_waiting();
+  notify(std::move(notice));
+  std::set<LocalRank> promised = end_soon_;
+  for (const auto& connection : connections_)
+    if (const auto rank = connection->promised()) promised.insert(*rank);
   preemption_.notify(deadline, std::move(promised));
   if (!preemption_.next_deadline()) return;
   overdue_.expires_at(to_steady(deadline));
@@ -305,6 +321,8 @@ void WorkerChannel::preempt(Instant deadline) {
 
 void WorkerChannel::reset() {
   preemption_.reset();
+  notice_.reset();
+  end_soon_.clear();
   overdue_.cancel();
   // Also closes connections that wait in the kernel's queue. An error occurs in accept() again.
   [[maybe_unused]] const auto error = accept_waiting();

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -18,6 +19,7 @@
 
 #include "agent/core/preemption.h"
 #include "agent/core/worker_lines.h"
+#include "agent/core/worker_notice.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/system/owned_fd.h"
@@ -36,6 +38,8 @@ class WorkerChannel {
     std::function<void(const WorkerProgress&)> on_progress;
     /// The notice's deadline has come for a worker that had promised to end by itself.
     std::function<void(LocalRank)> on_overdue;
+    /// A worker of this node says that it has saved its work.
+    std::function<void(const WorkerSaved&)> on_saved;
   };
 
   /// For the constructor: a socket that listens at `path`, which only this user may open. Fails if
@@ -54,9 +58,16 @@ class WorkerChannel {
   /// The value of MUSTER_WORKER_CHANNEL in the workers' environment.
   const std::string& path() const { return path_; }
 
-  /// Notifies all workers, also those that connect later, that they have until `deadline`. Reads
-  /// first what they have sent before, for 50 ms at most.
-  void preempt(Instant deadline);
+  /// Notifies all workers, also those that connect later, and changes nothing else. Returns the
+  /// number that the notice gets. A notice replaces the one before it.
+  std::int64_t notify(WorkerNotice notice);
+  /// For a stop that begins now: as notify(), and workers that have promised to end by themselves
+  /// get no signal until the notice's deadline: those whose connection is open, and those that have
+  /// answered the notice before this one. Does read_waiting() first.
+  void preempt(WorkerNotice notice);
+
+  /// Handles what the workers have sent so far, for 50 ms at most.
+  void read_waiting();
 
   /// The notice of this attempt, and the workers that had promised before it to end by themselves.
   const Preemption& preemption() const { return preemption_; }
@@ -73,10 +84,10 @@ class WorkerChannel {
   void refuse(std::int64_t uid);
   void retry_later(const boost::system::error_code& error);
   void close(const std::shared_ptr<Connection>& connection);
+  void saved(const WorkerSaved& saved, bool has_promised);
   void enqueue(std::shared_ptr<Connection> connection);
   void post_turn();
   void read_turn();
-  void receive_waiting();
 
   const std::string path_;
   const int local_world_size_;
@@ -87,6 +98,11 @@ class WorkerChannel {
   bool accepting_ = false;
   std::uint64_t refused_ = 0;  // Connections of other users.
   Preemption preemption_;
+  std::optional<WorkerNotice> notice_;  // The last one of this attempt.
+  std::int64_t notices_ = 0;            // In all attempts.
+  /// Workers that have answered the notice after their promise: as they end, their connections are
+  /// closed before they are dead, and the promise stays.
+  std::set<LocalRank> end_soon_;
   std::set<std::shared_ptr<Connection>> connections_;
   // Connections with something to read, in order. One that was closed meanwhile may still be here.
   std::deque<std::shared_ptr<Connection>> readable_;

@@ -27,7 +27,12 @@ constexpr std::chrono::milliseconds kReadLimit{200};  // For one process (bounde
 /// Whether a signal in this state stops workers.
 bool has_workers(Supervisor::State state) {
   using State = Supervisor::State;
-  return state == State::Starting || state == State::Running || state == State::Stopping;
+  return state == State::Starting || state == State::Running || state == State::Due ||
+         state == State::Stopping;
+}
+
+bool runs_workers(Supervisor::State state) {
+  return state == Supervisor::State::Starting || state == Supervisor::State::Running;
 }
 
 }  // namespace
@@ -35,6 +40,7 @@ bool has_workers(Supervisor::State state) {
 void WorkerStop::begin_attempt() {
   lines_.begin_attempt();
   leftovers_.clear();
+  stop_notice_.reset();
   if (channel_ != nullptr) channel_->reset();
 }
 
@@ -46,8 +52,11 @@ void WorkerStop::on_signal(int number, Supervisor::State before, std::optional<I
                             : options_.shutdown_timeout;
   const bool stops = has_workers(before);
   const bool is_first = stops && signals_++ == 0;
+  stop_notice_.reset();
   if (is_first && channel_ != nullptr)
-    channel_->preempt(Preemption::deadline_of_notice(now(), left));
+    channel_->preempt({.deadline = Preemption::deadline_of_notice(now(), left),
+                       .reason = signal_name(number),
+                       .follow = AfterNotice::Stop});
   if (before != State::Joining) spdlog::warn("Received {} death signal", number);
   if (is_first)
     spdlog::warn("{}", stopping_text(number, left));
@@ -59,9 +68,21 @@ void WorkerStop::on_signal(int number, Supervisor::State before, std::optional<I
 
 void WorkerStop::on_restart(const std::string& why, bool is_planned, Supervisor::State before) {
   spdlog::warn("stopping the workers to meet the other nodes again: {}", why);
-  const bool run = before == Supervisor::State::Starting || before == Supervisor::State::Running;
-  if (is_planned && run && channel_ != nullptr)
-    channel_->preempt(Preemption::deadline_of_notice(now(), options_.shutdown_timeout));
+  if (is_planned && runs_workers(before))
+    stop_notice_ = {.reason = why, .doomed = false, .follow = AfterNotice::Restart};
+}
+
+void WorkerStop::on_preempted(const std::string& why, Supervisor::State before) {
+  if (!runs_workers(before)) return;
+  spdlog::warn("the job stops for a notice: {}", why);
+  stop_notice_ = {.reason = why, .follow = AfterNotice::Stop};
+}
+
+void WorkerStop::notify_of_stop() {
+  auto notice = std::exchange(stop_notice_, std::nullopt);
+  if (!notice || channel_ == nullptr) return;
+  notice->deadline = Preemption::deadline_of_notice(now(), options_.shutdown_timeout);
+  channel_->preempt(std::move(*notice));
 }
 
 void WorkerStop::on_signalled(const ShimReport& report) {
@@ -70,6 +91,7 @@ void WorkerStop::on_signalled(const ShimReport& report) {
 }
 
 void WorkerStop::signal_workers(const SignalWorkers& action, std::optional<Instant> kill_at) {
+  notify_of_stop();
   workers_.attempt_ends();
   lines_.begin_stop();
   alive_ = static_cast<int>(workers_.running().size());

@@ -30,8 +30,12 @@ class WorkerStop {
   /// that stops them.
   /// `kill_at`: when the workers that are being stopped already are killed.
   void on_signal(int number, Supervisor::State before, std::optional<Instant> kill_at);
-  /// The round is over. Logs why, and notifies the workers if it is planned: no node has failed.
+  /// The round is over. Logs why. If it is planned, no node has failed: the workers are notified
+  /// when they are stopped.
   void on_restart(const std::string& why, bool is_planned, Supervisor::State before);
+  /// The job ends for a notice of which the workers know. They are notified when they are stopped,
+  /// too: those that have promised to end by themselves get no signal before the stop's deadline.
+  void on_preempted(const std::string& why, Supervisor::State before);
   /// The shim has signalled a worker: logs it in torchrun's words.
   void on_signalled(const ShimReport& report);
 
@@ -48,11 +52,14 @@ class WorkerStop {
 
  private:
   void signal(LocalRank rank, Duration until_group);
+  void notify_of_stop();
 
   const AgentOptions& options_;
   ShimLink& shim_;
   WorkerTable& workers_;
   WorkerChannel* channel_ = nullptr;
+  /// For the workers when they are stopped. Its deadline is not known before.
+  std::optional<WorkerNotice> stop_notice_;
   StopLines lines_;
   int alive_ = 0;                           // The workers that were alive when the stop began.
   int signals_ = 0;                         // The signals that stopped workers, so far.

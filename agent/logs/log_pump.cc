@@ -89,11 +89,11 @@ Result<OwnedFd> LogPump::pipe(PipeOptions options) {
   auto pipe = make_pipe();
   if (!pipe) return pipe.error();
   ::fcntl((*pipe)[0].get(), F_SETFL, O_NONBLOCK);  // Only this end: the worker's end blocks.
-  grow_pipe((*pipe)[1].get(), options.bytes);
+  resize_pipe((*pipe)[1].get(), options.bytes);
   // std::function must be copyable, and a descriptor is not.
   auto shared_end = std::make_shared<OwnedFd>(std::move((*pipe)[0]));
   post([options = std::move(options), shared_end, reserve = reserve_](LogLoop& loop) {
-    reserve->keep(shared_end->get());
+    reserve->keep(shared_end->get(), options.bytes);
     loop.add_pipe(std::move(*shared_end), options);
   });
   return std::move((*pipe)[1]);
@@ -120,8 +120,10 @@ void LogPump::run(std::function<void()> job, std::function<void()> done) {
 }
 
 void LogPump::end_attempt(std::function<void(const Tails&)> done) {
-  reserve_ = std::make_shared<PipeReserve>();
-  post([done = std::move(done)](LogLoop& loop) { loop.end_attempt(done); });
+  post([done = std::move(done), reserve = reserve_](LogLoop& loop) {
+    reserve->begin_attempt();
+    loop.end_attempt(done);
+  });
 }
 
 void LogPump::finish(Duration pipe_limit, std::function<void(FinishReport)> done) {

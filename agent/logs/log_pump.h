@@ -154,7 +154,8 @@ class LogPump {
   const int stderr_fd_;
   std::shared_ptr<Shared> shared_;  // Shared with the thread, which may outlive this object.
   std::shared_ptr<LogMailbox> mailbox_;
-  std::shared_ptr<PipeReserve> reserve_ = std::make_shared<PipeReserve>();  // Of this attempt.
+  // Used by the thread only.
+  const std::shared_ptr<PipeReserve> reserve_ = std::make_shared<PipeReserve>();
   std::future<bool> ended_;
   std::thread thread_;
 };

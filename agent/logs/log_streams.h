@@ -11,13 +11,12 @@
 #include <vector>
 
 #include "agent/core/line_assembler.h"
-#include "agent/core/line_merger.h"
 #include "agent/core/log_plan.h"
 #include "agent/core/tail_ring.h"
+#include "agent/logs/log_consoles.h"
 #include "agent/logs/log_file.h"
 #include "agent/logs/log_pump.h"
 #include "base/ids.h"
-#include "base/system/log_console.h"
 
 namespace muster {
 
@@ -27,20 +26,6 @@ inline constexpr std::size_t kTailRingBytes = 16 << 10;
 
 /// The most bytes that are read from one stream before the next stream has its turn.
 inline constexpr std::size_t kBytesPerTurn = 256 << 10;
-/// If a console has more unwritten bytes, its streams wait.
-inline constexpr std::size_t kMaxUnwrittenBytes = 1 << 20;
-
-/// A console, with the merger that keeps the lines of its streams apart.
-struct LogOutput {
-  explicit LogOutput(int fd) : console(fd) {}
-  /// False if the streams of this console must wait. Streams never wait for a lossy console.
-  bool has_room() const {
-    return console.is_lossy() || console.unwritten_bytes() <= kMaxUnwrittenBytes;
-  }
-  LogConsole console;
-  LineMerger merger;
-};
-
 /// The time of day for prefixes. It is read once in each turn of the log thread.
 class TurnTime {
  public:
@@ -101,7 +86,7 @@ class FollowedFile final : private LineSink {
   int watch = -1;           // The inotify watch; -1: there is none, and the file is polled.
   bool dirty = true;        // The file may have bytes to read.
   bool is_over = false;     // The attempt has ended: the file is closed when all of it is read.
-  std::uint64_t place = 0;  // In the queue of LogLoop::read_streams().
+  std::uint64_t place = 0;  // In the queue of StreamTable::read().
 
  private:
   /// Bytes that are not in the file, or that are lost. Their place is before skipped.offset.
@@ -164,7 +149,7 @@ class WorkerPipe {
   bool is_over = false;        // The attempt has ended; a process may still hold the other end.
   bool has_ended = false;      // No process holds the other end.
   std::uint32_t interest = 0;  // The events that epoll watches.
-  std::uint64_t place = 0;     // In the queue of LogLoop::read_streams().
+  std::uint64_t place = 0;     // In the queue of StreamTable::read().
 
  private:
   OwnedFd fd_;

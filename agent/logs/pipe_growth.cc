@@ -7,7 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <utility>
 #include <vector>
+
+#include <spdlog/spdlog.h>
 
 #include "agent/core/pipe_size.h"
 #include "base/system/owned_fd.h"
@@ -46,48 +49,75 @@ PipeReserve::Limits PipeReserve::read_limits() {
           .descriptors = static_cast<std::size_t>(std::max(::sysconf(_SC_OPEN_MAX), 0L))};
 }
 
-void grow_pipe(int pipe, std::size_t bytes) {
+void resize_pipe(int pipe, std::size_t bytes) {
   const std::size_t before = bytes_of_pipe(pipe);
   if (before == 0) return;
+  if (bytes < before) set_size(pipe, bytes);
   // The kernel refuses only what is more than the limit, not what others need next.
-  while (bytes > before && bytes >= kPipeBytesMin && !set_size(pipe, bytes))
+  while (bytes > before && !set_size(pipe, bytes))
     bytes /= 2;
 }
 
-void PipeReserve::keep(int pipe) {
+void PipeReserve::keep(int pipe, std::size_t wanted_bytes) {
   std::size_t bytes = bytes_of_pipe(pipe);
   // Made while other pipes had taken all pages, which are perhaps given back now.
-  if (bytes != 0 && bytes < kPipeBytesMin) set_size(pipe, kPipeBytesMin);
+  if (const std::size_t least = std::min(wanted_bytes, kPipeBytesUsual);
+      bytes != 0 && bytes < least)
+    resize_pipe(pipe, least);
+  bytes = bytes_of_pipe(pipe);
   if (refused_bytes_ != 0 && bytes >= refused_bytes_) {
     bytes = std::max(refused_bytes_ / 2, kPipeBytesMin);
     set_size(pipe, bytes);
   }
-  for (; bytes > kPipeBytesMin; bytes /= 2) {
-    unchecked_bytes_ += bytes - kPipeBytesMin;
+  while (bytes > 0) {
+    unchecked_bytes_ += bytes > kPipeBytesUsual ? bytes - kPipeBytesUsual : bytes;
     if (unchecked_bytes_ < kCheckEveryBytes) return;
-    if (is_left()) {
+    if (is_left(reserved_part(bytes))) {
       unchecked_bytes_ = 0;
       return;
     }
+    if (bytes <= kPipeBytesMin) return warn();
     refused_bytes_ = bytes;  // The next pipe is checked, too.
     // Refused if more than that is in the pipe already: then the pipe stays as it is.
     if (!set_size(pipe, bytes / 2)) return;
+    bytes /= 2;
   }
 }
 
-bool PipeReserve::is_left() {
+void PipeReserve::begin_attempt() {
+  refused_bytes_ = 0;
+  unchecked_bytes_ = kCheckEveryBytes;
+}
+
+const PipeReserve::Limits& PipeReserve::limits() {
   if (!limits_) limits_ = read_limits();
+  return *limits_;
+}
+
+void PipeReserve::warn() {
+  unchecked_bytes_ = 0;
+  if (std::exchange(has_warned_, true)) return;
+  const std::size_t user_pages = limits().user_pages;
+  spdlog::warn(
+      "pipe_pages_used_up limit={} effect=\"new pipes of this user have two pages, also those of "
+      "other programs, which may hang\" remedy=\"raise the limit: sysctl "
+      "fs.pipe-user-pages-soft={}\"",
+      user_pages, 4 * user_pages);
+}
+
+bool PipeReserve::is_left(std::size_t part) {
+  const Limits& known = limits();
   // With few descriptors (`ulimit -n`) none are taken from the other threads.
-  if (limits_->user_pages == 0 || limits_->descriptors < kEnoughDescriptors) return true;
+  if (known.user_pages == 0 || known.descriptors < kEnoughDescriptors) return true;
   // No call tells how many pages are left: takes them for a moment.
-  const std::size_t piece = std::min(limits_->pipe_bytes, kPipeBytesMax);
+  const std::size_t piece = std::min(known.pipe_bytes, kPipeBytesMax);
   // One end of each keeps its pages.
-  std::vector<OwnedFd> taken(reserve_pieces(limits_->user_pages, limits_->page_bytes, piece));
+  std::vector<OwnedFd> taken(reserve_pieces(known.user_pages, part, known.page_bytes, piece));
   for (OwnedFd& one_end : taken) {
     std::array<int, 2> fds{};
     if (::pipe2(fds.data(), O_CLOEXEC) != 0) {
       // ENFILE is also the kernel's answer to a user who is at the hard limit of pages.
-      return errno == EMFILE || (errno == ENFILE && !limits_->has_hard_limit);
+      return errno == EMFILE || (errno == ENFILE && !known.has_hard_limit);
     }
     one_end = OwnedFd(fds[1]);
     ::close(fds[0]);

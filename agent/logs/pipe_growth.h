@@ -11,16 +11,19 @@ namespace muster {
 /// The pages that one user may have in all pipes (fs.pipe-user-pages-soft). 0: any number.
 std::size_t user_pipe_pages();
 
-/// Makes a pipe (either end of it) as large as the kernel allows, up to `bytes`.
-void grow_pipe(int pipe, std::size_t bytes);
+/// Makes a new pipe (either end of it) smaller, or as large as the kernel allows, up to `bytes`.
+void resize_pipe(int pipe, std::size_t bytes);
 
-/// Makes pipes of one attempt smaller again if they leave too little. Several jobs of a user may
-/// grow their pipes at the same time. A check takes 0.1 ms and more: the log thread makes it while
+/// Makes the pipes of an attempt smaller again if they leave too little. Several jobs of a user may
+/// make their pipes at the same time. A check takes 0.1 ms and more: the log thread makes it while
 /// the workers start.
 class PipeReserve {
  public:
-  /// A pipe has been grown. It becomes smaller until half of the user's pages are left.
-  void keep(int pipe);
+  /// A pipe has been made, which should have `wanted_bytes`. It becomes smaller until enough of the
+  /// user's pages are left (reserved_part()). If that does not help, the log says so once.
+  void keep(int pipe, std::size_t wanted_bytes);
+  /// The attempt's pipes are gone or will be: what was found out about the pages is forgotten.
+  void begin_attempt();
 
  private:
   struct Limits {
@@ -32,8 +35,10 @@ class PipeReserve {
   };
 
   static Limits read_limits();
-  /// Whether enough pages are left. True if there are no descriptors to find out.
-  bool is_left();
+  const Limits& limits();
+  /// Whether this part of the user's pages is left. True if there are no descriptors to find out.
+  bool is_left(std::size_t part);
+  void warn();
 
   static constexpr std::size_t kCheckEveryBytes = 4 * kPipeBytesMax;
 
@@ -41,6 +46,7 @@ class PipeReserve {
   std::size_t refused_bytes_ = 0;  // The smallest size that left too few pages; 0: none.
   // Growth since the last check: the first pipe is checked.
   std::size_t unchecked_bytes_ = kCheckEveryBytes;
+  bool has_warned_ = false;
 };
 
 }  // namespace muster

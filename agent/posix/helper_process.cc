@@ -81,6 +81,16 @@ Result<HelperProcess> HelperProcess::start_on_socket(const std::vector<std::stri
   return helper;
 }
 
+Result<HelperProcess> HelperProcess::start_with_stdout(const std::vector<std::string>& argv,
+                                                       const std::vector<std::string>& environment,
+                                                       int output) {
+  HelperProcess helper;
+  const OwnedFd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!input.is_open()) return from_errno(errno);
+  if (const auto error = helper.spawn(argv, environment, {input.get(), output, -1})) return error;
+  return helper;
+}
+
 boost::system::error_code HelperProcess::spawn(const std::vector<std::string>& argv,
                                                const std::vector<std::string>& environment,
                                                const std::array<int, 3>& fds) {
@@ -104,6 +114,13 @@ boost::system::error_code HelperProcess::start_error() {
   return result && result->error != 0 ? from_errno(result->error) : boost::system::error_code();
 }
 
+// It is not reaped yet: the pid is still its own, and that of the group that it leads.
+void HelperProcess::signal(int number) const {
+  if (!pidfd_.is_open()) return;
+  ::kill(-pid_, number);
+  ::kill(pid_, number);  // It may have left its group, or not be its leader yet.
+}
+
 bool HelperProcess::finish() {
   if (!pidfd_.is_open()) return false;
   pollfd ended{pidfd(), POLLIN, 0};
@@ -121,7 +138,9 @@ bool HelperProcess::finish() {
          errno == EINTR) {
   }
   pidfd_.reset();
-  return info.si_code == CLD_EXITED && info.si_status == 0;
+  if (info.si_pid == 0) return false;
+  exit_ = WorkerExit{.killed = info.si_code != CLD_EXITED, .status = info.si_status};
+  return exit_->ok();
 }
 
 std::string HelperProcess::output(std::size_t bytes_max) const {

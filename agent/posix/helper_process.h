@@ -7,10 +7,12 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "agent/core/worker_end.h"
 #include "base/result.h"
 #include "base/system/owned_fd.h"
 
@@ -27,6 +29,11 @@ class HelperProcess {
   static Result<HelperProcess> start_on_socket(const std::vector<std::string>& argv,
                                                const std::vector<std::string>& environment,
                                                int socket);
+  /// Begins to start argv[0] with `output`, which the caller still owns, as its stdout. Its stdin
+  /// is /dev/null, its stderr the agent's.
+  static Result<HelperProcess> start_with_stdout(const std::vector<std::string>& argv,
+                                                 const std::vector<std::string>& environment,
+                                                 int output);
   HelperProcess(HelperProcess&& other) noexcept = default;
   ~HelperProcess() { finish(); }
 
@@ -35,6 +42,10 @@ class HelperProcess {
   /// Why the program could not be executed. No error if it was executed, or if that is not known
   /// yet. It is known when the process has ended or has closed its stdin.
   boost::system::error_code start_error();
+  /// Sends a signal to the process and its group, unless it was reaped.
+  void signal(int number) const;
+  /// How the process has ended. Empty until finish() has reaped it.
+  const std::optional<WorkerExit>& exit() const { return exit_; }
   /// Kills the process if it lives, and reaps it. True if it had exited by itself with 0.
   bool finish();
   /// The output so far, up to `bytes_max`.
@@ -50,6 +61,7 @@ class HelperProcess {
   OwnedFd status_;                      // BegunSpawn::status
   std::shared_ptr<const void> memory_;  // BegunSpawn::memory
   OwnedFd output_;                      // Not open: the output is the agent's own.
+  std::optional<WorkerExit> exit_;
 };
 
 /// Sends a signal to `pid` if it is one of the workers `leaders`, a descendant of one, or in the

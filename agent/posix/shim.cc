@@ -116,6 +116,9 @@ class Shim {
       wait_while(kAgentEndLimit, [this] { return !agent_reaped_; });
       setup_.remove_files();
     }
+    // The agent's own helpers were spared with it: the program of --notice-from leaves its
+    // children.
+    if (front_gone_) kill_leftovers();
     [[maybe_unused]] const auto error = send_message(setup_.front_socket, outcome_);
   }
 
@@ -219,7 +222,8 @@ class Shim {
   void handle_signal(const EndSignal& signal, ForwardedSignals::At at) {
     // The sender may have seen a worker run: that start is reported before the signal.
     workers_.finish_starts();
-    if (signal.number == setup_.request_signal) return outbox_.add_signal(signal.number);
+    if (std::count(setup_.requests.begin(), setup_.requests.end(), signal.number) > 0)
+      return outbox_.add_signal(signal.number);
     if (std::count(setup_.forwarded.begin(), setup_.forwarded.end(), signal.number) > 0)
       return forwarded_.arrived(signal.number, at, now());
     if (!signals_.begins_event(signal, now())) return;

@@ -43,7 +43,7 @@ struct ShimSetup {
   std::optional<WarmSetup> warm;  // --warm
   std::string cgroup;             // The name of the workers' cgroup.
   sigset_t watched{};             // Those that the shim reads from a descriptor; they are blocked.
-  int request_signal = 0;         // See SplitOptions.
+  std::vector<int> requests;      // See SplitOptions.
   std::vector<int> forwarded;     // See SplitOptions.
   std::chrono::milliseconds shutdown_timeout{0};
   /// After the loss of the agent: see ShimWorkers::signal().

@@ -81,6 +81,11 @@ struct ShimReport {
     /// --warm: workers of attempt `count` start cold, because of `text`.
     StartedCold,
     ZygoteReady,  // The zygote, process `pid`, has done its imports.
+    /// The zygote's own memory is `bytes` now; 0: there is none.
+    ZygoteMemory,
+    /// The zygote was lost while no worker started, because of `text`. `code` is 1 if a new one is
+    /// made; else 0.
+    ZygoteLost,
   };
   Kind kind = Kind::SignalReceived;
   std::int32_t worker = 0;
@@ -93,6 +98,7 @@ struct ShimReport {
   std::int64_t wall_ms = 0;  // When the shim saw this, since the epoch. For people and for order.
   std::int64_t clock_offset_ms = 0;  // clock_offset_ms() at that time.
   std::int64_t limit_ms = 0;
+  std::uint64_t bytes = 0;
   std::array<LeftProcess, 8> left = {};
   std::array<char, 160> text = {};  // Ends with a NUL.
 };

@@ -76,6 +76,17 @@ inline ShimReport zygote_ready(pid_t pid) {
   return {.kind = ShimReport::Kind::ZygoteReady, .pid = pid, .wall_ms = wall_ms()};
 }
 
+inline ShimReport zygote_memory(std::uint64_t bytes) {
+  return {.kind = ShimReport::Kind::ZygoteMemory, .wall_ms = wall_ms(), .bytes = bytes};
+}
+
+inline ShimReport zygote_lost(const std::string& reason, bool is_replaced) {
+  ShimReport report{
+      .kind = ShimReport::Kind::ZygoteLost, .code = is_replaced ? 1 : 0, .wall_ms = wall_ms()};
+  reason.copy(report.text.data(), report.text.size() - 1);
+  return report;
+}
+
 /// `left`: a process that could not be killed, or 0.
 inline ShimReport all_gone(pid_t left) {
   return {.kind = ShimReport::Kind::AllGone, .pid = left, .wall_ms = wall_ms()};

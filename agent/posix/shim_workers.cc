@@ -26,7 +26,8 @@ ShimWorkers::ShimWorkers(Context context) : context_(std::move(context)) {
       .unwatch = context_.unwatch,
       .start_cold = [this](const ShimRequest& request,
                            std::vector<OwnedFd> fds) { start_cold(request, std::move(fds)); },
-      .adopt = [this](WarmWorker started) { adopt(std::move(started)); }});
+      .adopt = [this](WarmWorker started) { adopt(std::move(started)); },
+      .job_is_stopped = [this] { return job_is_stopped_; }});
 }
 
 void ShimWorkers::start(const ShimRequest& request, std::vector<OwnedFd> fds) {
@@ -155,8 +156,8 @@ std::optional<Duration> ShimWorkers::until_spared_check() const {
 
 void ShimWorkers::before_reap(pid_t pid) {
   const auto found = workers_.find(pid);
-  if (found != workers_.end() && found->second.spared_group)
-    ::kill(-pid, found->second.spared_group->number);
+  if (found == workers_.end()) return;
+  if (const auto& spared = found->second.spared_group) ::kill(-pid, spared->number);
 }
 
 void ShimWorkers::kill_processes() {

@@ -78,8 +78,8 @@ sigset_t watched_signals(const SplitOptions& options) {
   if (!is_ignored(SIGINT)) ::sigaddset(&watched, SIGINT);
   for (const int number : options.forwarded)
     ::sigaddset(&watched, number);
-  const int request = options.request_signal;
-  if (request != 0 && !is_ignored(request)) ::sigaddset(&watched, request);
+  for (const int number : options.requests)
+    ::sigaddset(&watched, number);
   return watched;
 }
 
@@ -92,7 +92,8 @@ void leave_the_terminal(const char* name, const SplitOptions& options, const sig
     ::signal(number, SIG_IGN);
   for (const int number : options.forwarded)
     ::signal(number, SIG_IGN);
-  if (options.request_signal != 0) ::signal(options.request_signal, SIG_IGN);
+  for (const int number : options.requests)
+    ::signal(number, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
@@ -171,7 +172,9 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
           [&options] { run_in_bounded_child(options.remove_files, kRemoveFilesLimit); }};
   front.stops = !is_listed(options, SIGTSTP) && ::sigismember(&front.watched, SIGTSTP) == 1;
   front.ignores_keys = is_ignored(SIGHUP) && is_ignored(SIGINT);
-  const SignalState worker_signals = signals_for_workers(front.watched);
+  SignalState worker_signals = signals_for_workers(front.watched);
+  for (const int number : options.ignored_by_workers)
+    ::sigaddset(&worker_signals.ignored, number);
   sigset_t shim_watched = front.watched;
   if (front.stops) ::sigdelset(&shim_watched, SIGTSTP);
   front.spared = own_children().value_or(std::set<pid_t>());
@@ -196,7 +199,7 @@ int split_into_front_shim_and_agent(const SplitOptions& options,
                             .warm = options.warm,
                             .cgroup = options.cgroup,
                             .watched = shim_watched,
-                            .request_signal = options.request_signal,
+                            .requests = options.requests,
                             .forwarded = options.forwarded,
                             .shutdown_timeout = options.shutdown_timeout,
                             .until_group = options.until_group,

@@ -18,12 +18,14 @@ struct SplitOptions {
   /// it is ignored already, as under `nohup`. SIGINT is reported in any case; if it is not listed,
   /// it stays ignored, too.
   std::vector<int> signals;
-  /// One more signal that the front reports, unless it is ignored already. It asks the agent for
-  /// something and never ends the job, however often it comes. 0: none.
-  int request_signal = 0;
+  /// More signals that the front reports. They tell the agent something, or ask it for something,
+  /// and never end the job, however often they come.
+  std::vector<int> requests = {};
   /// Signals that the front and the shim read and pass on to the workers. They do not end the job.
-  /// None of them is in `signals`, and none is request_signal.
+  /// None of them is in `signals` or in `requests`.
   std::vector<int> forwarded = {};
+  /// Workers start with these signals ignored. A program that handles one sets its handler itself.
+  std::vector<int> ignored_by_workers = {};
   std::optional<WarmSetup> warm = {};  // --warm
   /// The name of the workers' cgroup (worker_cgroup.h).
   std::string cgroup;

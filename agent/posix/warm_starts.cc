@@ -14,17 +14,20 @@
 #include <cstring>
 #include <string_view>
 
+#include "agent/core/stat_text.h"
 #include "agent/posix/child_signals.h"
+#include "agent/posix/process_scan.h"
 #include "agent/posix/shim_reports.h"
 #include "agent/posix/start_worker.h"
 #include "base/from_errno.h"
-#include "base/system/clock.h"
+#include "base/printable_text.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kInterpreterWords = 2;  // "python", "-u": see plan_worker_command().
 constexpr std::size_t kMessageBytesMax = 256;
+constexpr std::size_t kStatusBytesMax = 16384;
 
 /// A socket pair; not open if no descriptor is left.
 std::array<OwnedFd, 2> open_socket_pair() {
@@ -112,14 +115,31 @@ void WarmStarts::start(const ShimRequest& request, std::vector<OwnedFd> fds) {
   const std::string unfit = unfit_reason(fds.empty() ? -1 : fds[0].get(), command);
   Pending& pending = pending_[request.worker];
   pending = {.request = request, .fds = std::move(fds), .control = {}};
-  if (!unfit.empty()) return apply(StartCold{request.worker, unfit});
+  if (!unfit.empty() || !command) return apply(StartCold{request.worker, unfit});
   command_ = std::make_shared<const PackedCommand>(std::move(*command));
   feed(WarmStartAsked{request.worker});
 }
 
-void WarmStarts::feed(const ZygoteEvent& event) {
-  for (const ZygoteAction& action : life_.step(event, now()))
+void WarmStarts::feed(const ZygoteEvent& event, Instant at) {
+  for (const ZygoteAction& action : life_.step(event, at))
     std::visit([this](const auto& a) { apply(a); }, action);
+  if (has_reported_memory_ && life_.state() != ZygoteLife::State::Ready) {
+    has_reported_memory_ = false;
+    context_.outbox.add(zygote_memory(0));
+  }
+}
+
+/// After the imports, and after each fork: at other times the zygote waits, and cannot grow.
+void WarmStarts::measure() {
+  if (zygote_.pid <= 0) return;
+  const std::string path = "/proc/" + std::to_string(zygote_.pid) + "/status";
+  const std::uint64_t bytes = own_memory_in(read_proc_file(path.c_str(), kStatusBytesMax));
+  if (bytes == 0) return;      // It has just ended.
+  if (!life_.has_waiting()) {  // Once for all workers of an attempt.
+    context_.outbox.add(zygote_memory(bytes));
+    has_reported_memory_ = true;
+  }
+  feed(ZygoteMeasured{bytes});
 }
 
 void WarmStarts::apply(const LaunchZygote&) {
@@ -186,12 +206,16 @@ void WarmStarts::apply(const StartCold& action) {
   Pending pending = std::move(found->second);
   pending_.erase(found);
   if (pending.control.is_open()) context_.unwatch(pending.control.get());
-  std::pair<int, ColdReason> report{pending.request.attempt, action.reason};
-  if (!action.reason.empty() && report != reported_) {
+  // One line for an attempt: a later reason follows from the first one (a new zygote imports).
+  if (!action.reason.empty() && pending.request.attempt != reported_attempt_) {
     context_.outbox.add(started_cold(pending.request.attempt, action.reason));
-    reported_ = std::move(report);
+    reported_attempt_ = pending.request.attempt;
   }
   context_.start_cold(pending.request, std::move(pending.fds));
+}
+
+void WarmStarts::apply(const ReportLostZygote& action) {
+  context_.outbox.add(zygote_lost(action.reason, action.is_replaced));
 }
 
 bool WarmStarts::on_readable(int fd) {
@@ -217,26 +241,35 @@ void WarmStarts::receive_from_zygote() {
       if (zygote_.pid > 0) ::kill(zygote_.pid, SIGKILL);
       return;
     }
-    const std::string_view text(data.data(), static_cast<std::size_t>(n));
-    if (text[0] == 'R') {
-      context_.outbox.add(zygote_ready(zygote_.pid));
-      feed(ImportsDone{});
-    } else {
-      feed(ZygoteRefused{.reason = std::string(text.substr(1)), .is_stale = text[0] == 'S'});
-    }
+    receive_message({data.data(), static_cast<std::size_t>(n)});
   }
+}
+
+/// The zygote has imported modules of anybody: it is not trusted.
+void WarmStarts::receive_message(std::string_view text) {
+  if (text == "R" && life_.state() == ZygoteLife::State::Importing) {
+    context_.outbox.add(zygote_ready(zygote_.pid));
+    feed(ImportsDone{});
+    return measure();
+  }
+  if (text[0] == 'N' || text[0] == 'S')
+    return feed(ZygoteRefused{.reason = terminal_line(text.substr(1)), .is_stale = text[0] == 'S'});
+  // Closes the socket: a zygote that sends without end keeps nobody busy.
+  feed(ZygoteRefused{"an import has written to the zygote's socket"});
 }
 
 void WarmStarts::receive_from_fork(int worker) {
   Pending& pending = pending_.at(worker);
   const FromFork message = receive_with_sender(pending.control.get());
   WarmWorker started{.number = worker, .pid = message.sender, .pidfd = {}, .readers = {}};
-  if (message.bytes != "P" || !let_run(pending, message.sender, started))
+  if (message.bytes != "P" || message.sender == zygote_.pid ||
+      !let_run(pending, message.sender, started))
     return feed(ForkFailed{worker});
   context_.unwatch(pending.control.get());
   pending_.erase(worker);
   feed(ForkDone{worker});
   context_.adopt(std::move(started));
+  measure();
 }
 
 /// Gives the fork what a cold worker gets from the shim, and lets it run the script. False: it runs
@@ -248,6 +281,8 @@ bool WarmStarts::let_run(Pending& pending, pid_t pid, WarmWorker& worker) {
   if (!worker.pidfd.is_open() || !command || !bind_to(pid, command->cpu_mask)) return false;
   ::fcntl(worker.pidfd.get(), F_SETFD, FD_CLOEXEC);
   context_.cgroup.add(pid);
+  // Before the answer: with its modules imported, the script would do much until a later SIGSTOP.
+  if (context_.job_is_stopped()) ::kill(pid, SIGSTOP);
   if (::send(pending.control.get(), "G", 1, MSG_NOSIGNAL) != 1) return false;
   worker.readers = worker_readers(pending.request, pending.fds, *command);
   return true;
@@ -255,7 +290,7 @@ bool WarmStarts::let_run(Pending& pending, pid_t pid, WarmWorker& worker) {
 
 void WarmStarts::on_time(Instant now) {
   if (const auto deadline = life_.next_deadline(); deadline && now >= *deadline)
-    feed(ZygoteTimePassed{});
+    feed(ZygoteTimePassed{}, now);
 }
 
 bool WarmStarts::on_end(const siginfo_t& info) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "agent/posix/shim_protocol.h"
 #include "agent/posix/spawn.h"
 #include "agent/posix/worker_cgroup.h"
+#include "base/system/clock.h"
 #include "base/system/owned_fd.h"
 #include "base/time.h"
 
@@ -52,6 +54,7 @@ class WarmStarts {
     std::function<void(int fd)> unwatch;
     std::function<void(const ShimRequest&, std::vector<OwnedFd>)> start_cold;
     std::function<void(WarmWorker)> adopt;
+    std::function<bool()> job_is_stopped;  // By ctrl-Z: a fork does not run before SIGCONT.
   };
   explicit WarmStarts(Context context) : context_(std::move(context)) {}
 
@@ -78,13 +81,17 @@ class WarmStarts {
     std::vector<OwnedFd> fds;  // Those of the request.
     OwnedFd control;           // Open while a fork is under way.
   };
-  void feed(const ZygoteEvent& event);
+  void feed(const ZygoteEvent& event) { feed(event, now()); }
+  void feed(const ZygoteEvent& event, Instant at);
   void apply(const LaunchZygote& action);
   void apply(const KillZygote& action);
   void apply(const ForkWorker& action);
   void apply(const StartCold& action);
+  void apply(const ReportLostZygote& action);
+  void measure();
   void receive_from_zygote();
   void receive_from_fork(int worker);
+  void receive_message(std::string_view text);
   bool let_run(Pending& pending, pid_t pid, WarmWorker& worker);
   void close_zygote();
 
@@ -93,9 +100,10 @@ class WarmStarts {
   std::map<int, Pending> pending_;                // By ShimRequest::worker.
   std::shared_ptr<const PackedCommand> command_;  // Of the last start: the zygote's is made of it.
   BegunSpawn zygote_;
-  OwnedFd socket_;                               // To the zygote.
-  std::shared_ptr<const void> last_memory_;      // A killed zygote may use it for a moment.
-  std::pair<int, ColdReason> reported_{-1, {}};  // The attempt and reason of the last report.
+  OwnedFd socket_;                           // To the zygote.
+  std::shared_ptr<const void> last_memory_;  // A killed zygote may use it for a moment.
+  bool has_reported_memory_ = false;         // The agent knows the memory of a zygote.
+  int reported_attempt_ = -1;                // Of the last report of a cold start.
 };
 
 }  // namespace muster

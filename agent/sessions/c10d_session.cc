@@ -14,6 +14,7 @@
 #include "agent/core/host_match.h"
 #include "agent/sessions/c10d_round.h"
 #include "agent/sessions/c10d_state_link.h"
+#include "agent/sessions/own_notice.h"
 #include "agent/sessions/retry_pause.h"
 #include "base/net/name_lookup.h"
 #include "base/net/no_throw.h"
@@ -49,12 +50,16 @@ class C10dSession final : public RendezvousSession,
         handlers_(std::move(handlers)),
         link_(executor_, {rendezvous_.host, rendezvous_.port, reach_limit(settings_).time},
               settings_.run_id),
-        wake_(executor_) {}
+        wake_(executor_),
+        notice_(executor_, {.tell = handlers_.on_notice,
+                            .end = [this](SessionEnd end) { leave_for_notice(std::move(end)); }}) {}
 
   void join() override;
-  void workers_failed(const std::string& what) override;
+  void workers_failed(const WorkersFailure& failure) override;
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
+  /// The other nodes are not told: torchrun's protocol has no notice.
+  void notify(const NodeNotice& notice) override { notice_.give(notice); }
   void close() override;
   void drain(const std::function<void()>& done) override;
   void stop();
@@ -87,6 +92,7 @@ class C10dSession final : public RendezvousSession,
   void end(bool succeeded, const std::string& why);
   void fail(const std::string& reason);
   void begin_farewell(Phase phase, Wanted wanted);
+  void leave_for_notice(SessionEnd end);
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
@@ -114,6 +120,7 @@ class C10dSession final : public RendezvousSession,
   SessionEnd end_;
   std::function<void()> on_stopped_;  // From drain().
   std::string progress_;
+  OwnNotice notice_;
 };
 
 void C10dSession::start() {
@@ -125,6 +132,7 @@ void C10dSession::start() {
 void C10dSession::join() {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
+  notice_.round_ends();
   phase_ = Phase::Joining;
   wanted_ = Wanted::Join;
   joined_at_ = now();
@@ -134,14 +142,16 @@ void C10dSession::join() {
 }
 
 /// In phase Idle a broken round is ignored: this node decides alone whether it joins again or ends.
-void C10dSession::workers_failed(const std::string& /*what*/) {
+void C10dSession::workers_failed(const WorkersFailure& /*failure*/) {
   ++failures_;
+  notice_.round_ends();
   if (phase_ == Phase::Running) phase_ = Phase::Idle;
 }
 
 void C10dSession::finished(bool succeeded, const std::string& what) {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
+  notice_.cancel();
   end_ = {.succeeded = succeeded, .why = what};
   if (phase_ == Phase::Running && succeeded) {
     phase_ = Phase::Barrier;
@@ -171,10 +181,18 @@ void C10dSession::begin_farewell(Phase phase, Wanted wanted) {
 void C10dSession::leave() {
   if (phase_ == Phase::Over) return;
   cancel_exchange();
+  notice_.cancel();
   handlers_ = {};
   if (!link_.connected() || !participant_) return stop();
   begin_farewell(Phase::Leaving, Wanted::Leave);
   start();
+}
+
+/// As after a signal: this node writes into the state that it leaves, and its workers stop.
+void C10dSession::leave_for_notice(SessionEnd end) {
+  const auto handler = handlers_.on_end;
+  leave();
+  if (handler) handler(std::move(end));
 }
 
 void C10dSession::close() {
@@ -190,6 +208,7 @@ void C10dSession::drain(const std::function<void()>& done) {
 
 void C10dSession::stop() {
   phase_ = Phase::Over;
+  notice_.cancel();
   cancel_exchange();
   link_.close();
   wake_.cancel();
@@ -427,7 +446,9 @@ asio::awaitable<void> C10dSession::exchange(std::shared_ptr<C10dRound> round) {
     participant_->mark_round_seen_by_all();
     phase_ = Phase::Running;
     begun->facts.restart_count = failures_;
+    const AssignedRanks ranks = begun->facts.ranks;
     if (const auto handler = handlers_.on_round) handler(std::move(*begun));
+    if (phase_ == Phase::Running) notice_.round_begins(ranks, options_.local_world_size);
     co_return;
   }
   const std::string& reason = begun.error().reason;

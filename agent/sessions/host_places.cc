@@ -35,24 +35,14 @@ struct Asking {
 
 asio::awaitable<void> ask(std::shared_ptr<Asking> asking, asio::any_io_executor executor,
                           NativeClientOptions options, std::string place) {
-  auto client = std::make_unique<NativeClient>(executor, options);
-  const auto kind = co_await client->connect();
-  if (kind && *kind == HostKind::Muster)
-    asking->hosts.push_back(met_host(*client));
+  if (auto met = co_await ask_host(executor, std::move(options)))
+    asking->hosts.push_back(*std::move(met));
   else
     asking->unasked += (asking->unasked.empty() ? "" : ", ") + place;
-  client->close();
   if (--asking->open == 0) asking->answered.cancel();
 }
 
 }  // namespace
-
-MetHost met_host(const NativeClient& client) {
-  const NativeWelcome& welcome = client.welcome();
-  return {.place = client.remote_end(),
-          .state_id = welcome.state_id,
-          .state_is_shared = welcome.state_is_shared};
-}
 
 std::string HostPlace::text() const {
   return endpoint_text(address, endpoint.port);

@@ -8,13 +8,9 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/core/agent_options.h"
-#include "agent/core/known_host.h"
-#include "rendezvous/node/native_client.h"
+#include "rendezvous/node/host_question.h"
 
 namespace muster {
-
-/// `client` is connected, and has got the host's welcome.
-MetHost met_host(const NativeClient& client);
 
 struct HostPlace {
   RendezvousEndpoint endpoint;  // As given.

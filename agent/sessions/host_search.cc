@@ -59,12 +59,14 @@ asio::awaitable<Stranger> check(const KnownHost& known, const NativeClient& clie
                                 const RendezvousEndpoint& endpoint,
                                 const std::vector<RendezvousEndpoint>& endpoints) {
   Stranger stranger;
-  if (!known.host() || !known.host()->differs_from(met_host(client))) co_return stranger;
+  const std::optional<MetHost>& met = known.host();
+  if (!met || !met->differs_from(met_host(client))) co_return stranger;
   const std::vector<HostPlace> all = co_await host_places(endpoints);
   std::vector<std::string> places;
+  places.reserve(all.size());
   for (const HostPlace& place : all) {
     places.push_back(place.text());
-    if (place.endpoint == endpoint && places.back() == known.host()->place)
+    if (place.endpoint == endpoint && places.back() == met->place)
       stranger.known_address = place.address;
   }
   stranger.why = known.why_not(met_host(client), places);
@@ -97,6 +99,7 @@ asio::awaitable<FoundHost> find_host(asio::any_io_executor executor, NativeClien
   const Instant look_up_until = later(now(), options.lookup_timeout);
   Duration left = options.connect_timeout;
   std::vector<std::size_t> untried;
+  untried.reserve(endpoints.size());
   for (std::size_t i = 0; i < endpoints.size(); ++i)
     untried.push_back((first + i) % endpoints.size());
   FoundHost best;
@@ -105,6 +108,7 @@ asio::awaitable<FoundHost> find_host(asio::any_io_executor executor, NativeClien
   while (!untried.empty()) {
     // A name that no server answers for must not keep this node from the other endpoints.
     std::vector<std::string> names;
+    names.reserve(untried.size());
     for (const std::size_t at : untried)
       names.push_back(endpoints[at].host);
     std::size_t next = 0;

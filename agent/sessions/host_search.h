@@ -10,7 +10,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "agent/core/agent_options.h"
-#include "agent/core/known_host.h"
+#include "rendezvous/node/known_host.h"
 #include "rendezvous/node/native_client.h"
 
 namespace muster {

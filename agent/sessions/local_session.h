@@ -4,6 +4,9 @@
 #include <string>
 #include <utility>
 
+#include <boost/asio/any_io_executor.hpp>
+
+#include "agent/sessions/own_notice.h"
 #include "agent/sessions/rendezvous_session.h"
 
 namespace muster {
@@ -11,18 +14,23 @@ namespace muster {
 class LocalSession final : public RendezvousSession {
  public:
   /// `master_addr`: the address where this node's workers find the store.
-  LocalSession(Handlers handlers, int local_world_size, std::string master_addr)
-      : handlers_(std::move(handlers)),
-        local_world_size_(local_world_size),
-        master_addr_(std::move(master_addr)) {}
+  LocalSession(const boost::asio::any_io_executor& executor, Handlers handlers,
+               int local_world_size, std::string master_addr);
 
   void join() override;
-  void workers_failed(const std::string&) override {}
+  void workers_failed(const WorkersFailure&) override { notice_.round_ends(); }
   void finished(bool succeeded, const std::string&) override {
+    notice_.cancel();
     handlers_.on_end({.succeeded = succeeded, .failed_node = "", .why = ""});
   }
-  void leave() override {}
-  void close() override { handlers_ = {}; }
+  void leave() override { notice_.cancel(); }
+  void notify(const NodeNotice& notice) override { notice_.give(notice); }
+  /// There is no other node to wait for.
+  void saved() override { notice_.finish(); }
+  void close() override {
+    notice_.cancel();
+    handlers_ = {};
+  }
 
  private:
   Handlers handlers_;
@@ -30,6 +38,7 @@ class LocalSession final : public RendezvousSession {
   std::string master_addr_;
   std::int64_t round_ = 0;
   std::int64_t generation_ = 0;
+  OwnNotice notice_;
 };
 
 }  // namespace muster

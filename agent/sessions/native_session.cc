@@ -49,6 +49,7 @@ NativeParticipant::Options participant_options(const AgentOptions& agent,
   node.spare = settings.spare;
   node.hosts_rendezvous = options.hosts_rendezvous;
   node.command = command_digest(agent);
+  node.has_progress_file = !agent.progress_file.empty();
   return {.settings = settings,
           .node = std::move(node),
           .host_text = options.host_text,
@@ -147,8 +148,12 @@ void NativeSession::join() {
   feed(NativeParticipant::JoinAsked{});
 }
 
-void NativeSession::workers_failed(const std::string& what) {
-  feed(NativeParticipant::WorkersHaveFailed{what});
+void NativeSession::workers_failed(const WorkersFailure& failure) {
+  feed(NativeParticipant::WorkersHaveFailed{failure.what, failure.hung});
+}
+
+void NativeSession::progressed(std::optional<std::int64_t> step) {
+  feed(NativeParticipant::ProgressMade{step});
 }
 
 void NativeSession::finished(bool succeeded, const std::string& what) {
@@ -157,6 +162,14 @@ void NativeSession::finished(bool succeeded, const std::string& what) {
 
 void NativeSession::leave() {
   feed(NativeParticipant::LeaveAsked{});
+}
+
+void NativeSession::notify(const NodeNotice& notice) {
+  feed(NativeParticipant::NoticeGiven{notice.left, notice.reason});
+}
+
+void NativeSession::saved() {
+  feed(NativeParticipant::WorkersHaveSaved{});
 }
 
 void NativeSession::peer_reached(std::int64_t generation, int group_rank) {
@@ -309,14 +322,14 @@ void NativeSession::apply(const NativeParticipant::BeginRound& action) {
     // known then.
     if (message.group_world_size > 1) begin_look_up(loop_.get_executor(), facts_.master_addr);
   }
-  introducing_ = SessionRound{.round = message.round, .facts = facts_, .job_decides = true};
+  introducing_.begin({.round = message.round, .facts = facts_, .job_decides = true});
   if (!options_.host.token) return begin_workers();
   spawn_task(loop_.get_executor(), "introduce",
-             introduce(alive_, ++introductions_, message.workers.has_value()));
+             introduce(alive_, introducing_.number(), message.workers.has_value()));
 }
 
 void NativeSession::begin_workers() {
-  const auto round = std::exchange(introducing_, std::nullopt);
+  const auto round = introducing_.take_round();
   if (!round) return;
   const RoundFacts& facts = round->facts;
   if (facts.group_rank.value == 0 && facts.master_addr.find(':') != std::string::npos &&
@@ -325,7 +338,21 @@ void NativeSession::begin_workers() {
         "MASTER_ADDR is the IPv6 address {}: a script that writes tcp://MASTER_ADDR:MASTER_PORT "
         "needs a name there; --local-addr=NAME gives the name by which all nodes reach this one",
         facts.master_addr);
+  const auto alive = alive_;
   handlers_.on_round(*round);
+  if (!*alive) return;
+  if (const auto notice = introducing_.take_notice(); notice && handlers_.on_notice)
+    handlers_.on_notice(*notice);
+}
+
+void NativeSession::apply(const NativeParticipant::TellWorkers& action) {
+  const JobNotice notice{.deadline = action.deadline,
+                         .reason = action.reason,
+                         .doomed_ranks = action.ranks,
+                         .this_node = action.this_node,
+                         .stops = action.stops};
+  if (introducing_.keep(notice)) return;  // The agent must have the round first.
+  if (handlers_.on_notice) handlers_.on_notice(notice);
 }
 
 // With a token the workers' store serves only addresses of members of its run. It learns this
@@ -337,14 +364,14 @@ asio::awaitable<void> NativeSession::introduce(std::shared_ptr<bool> alive, int 
                        .group_rank = facts_.group_rank.value,
                        .run_id = settings_.run_id};
   co_await renew_tokens(alive);
-  if (!*alive || number != introductions_ || !introducing_) co_return;
+  if (!*alive || !introducing_.is_waiting(number)) co_return;
   bool reached = false;
   const std::vector<SharedTokenCrypto> tokens = store_tokens_.to_try();
   for (const SharedTokenCrypto& token : tokens) {
     NativeReach asked = question;
     const auto answer =
         co_await ask_reach(loop_.get_executor(), store, std::move(asked), kMaxIntroduce, token);
-    if (!*alive || number != introductions_ || !introducing_) co_return;
+    if (!*alive || !introducing_.is_waiting(number)) co_return;
     reached = answer.has_value();
     if (reached) store_tokens_.proven(token);
     if (reached) break;
@@ -373,16 +400,22 @@ void NativeSession::apply(const NativeParticipant::RestartWorkers& action) {
   const auto alive = alive_;
   begin_workers();  // The agent must have the round before it can be told to stop its workers.
   if (!*alive) return;
-  handlers_.on_restart({.why = action.why, .is_planned = action.is_planned});
+  handlers_.on_restart(
+      {.why = action.why, .is_planned = action.is_planned, .for_notice = action.for_notice});
 }
 
 void NativeSession::apply(const NativeParticipant::EndJob& action) {
-  introducing_.reset();
-  handlers_.on_end({.succeeded = action.succeeded, .failed_node = action.who, .why = action.why});
+  introducing_.cancel();
+  handlers_.on_end({.succeeded = action.succeeded,
+                    .failed_node = action.who,
+                    .why = action.why,
+                    .preempted = action.preempted,
+                    .without_progress = action.without_progress,
+                    .hopeless = action.hopeless});
 }
 
 void NativeSession::apply(const NativeParticipant::FailRendezvous& action) {
-  introducing_.reset();
+  introducing_.cancel();
   handlers_.on_failed(action.why);
 }
 

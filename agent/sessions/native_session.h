@@ -15,13 +15,14 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/agent_options.h"
-#include "agent/core/known_host.h"
 #include "agent/sessions/access_files.h"
 #include "agent/sessions/answer_patience.h"
 #include "agent/sessions/host_search.h"
 #include "agent/sessions/rendezvous_session.h"
 #include "agent/sessions/round_exchange.h"
+#include "agent/sessions/waiting_round.h"
 #include "rendezvous/access/token_proof.h"
+#include "rendezvous/node/known_host.h"
 #include "rendezvous/node/native_client.h"
 #include "rendezvous/node/native_participant.h"
 #include "rendezvous/rounds/settings.h"
@@ -60,9 +61,12 @@ class NativeSession final : public RendezvousSession {
   ~NativeSession() override;
 
   void join() override;
-  void workers_failed(const std::string& what) override;
+  void workers_failed(const WorkersFailure& failure) override;
+  void progressed(std::optional<std::int64_t> step) override;
   void finished(bool succeeded, const std::string& what) override;
   void leave() override;
+  void notify(const NodeNotice& notice) override;
+  void saved() override;
   void peer_reached(std::int64_t generation, int group_rank) override;
   void report(const NodeReport& report) override;
   void close() override;
@@ -87,6 +91,7 @@ class NativeSession final : public RendezvousSession {
   void apply(const NativeParticipant::FailRendezvous& action);
   void apply(const NativeParticipant::AskReach& action);
   void apply(const NativeParticipant::SetReachAnswer& action);
+  void apply(const NativeParticipant::TellWorkers& action);
   void apply(const NativeParticipant::Print& action);
 
   boost::asio::awaitable<void> connect(std::shared_ptr<bool> alive);
@@ -134,10 +139,9 @@ class NativeSession final : public RendezvousSession {
   int exchanges_ = 0;                 // The number of the latest exchange. Older ones are ignored.
   std::optional<NodeReport> report_;  // The latest report.
   AnswerPatience patience_{std::chrono::seconds(2)};
-  bool reach_pending_ = false;               // A question to rank 0's store waits for its answer.
-  std::optional<SessionRound> introducing_;  // The round whose workers wait for introduce().
-  bool address_logged_ = false;              // The user knows that MASTER_ADDR is an IPv6 address.
-  int introductions_ = 0;  // The number of the latest introduction. Older ones are ignored.
+  bool reach_pending_ = false;   // A question to rank 0's store waits for its answer.
+  WaitingRound introducing_;     // The round whose workers wait for introduce().
+  bool address_logged_ = false;  // The user knows that MASTER_ADDR is an IPv6 address.
 };
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include "agent/sessions/c10d_session.h"
 #include "agent/sessions/local_session.h"
 #include "agent/sessions/store_dialer.h"
+#include "base/net/name_lookup.h"
 #include "base/seconds_text.h"
 #include "base/system/clock.h"
 #include "rendezvous/http/http_route.h"
@@ -81,6 +82,7 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
     }
     if (is_here_ && !hosted_ && !start_hosting(settings.is_host.has_value())) co_return;
     std::string error = hosted_ ? std::string() : host.lookup_error;
+    const bool is_unknown_name = !error.empty();
     if (error.empty()) {
       auto options = options_for_try(std::move(host.facts.endpoint_addresses), deadline);
       std::vector<RendezvousEndpoint> where = endpoints();
@@ -121,7 +123,12 @@ asio::awaitable<void> NetworkSession::begin(std::shared_ptr<bool> alive) {
                      std::string(limit.key) + "=SECONDS changes that)" +
                      (is_here_ && lacks_certificate() ? std::string("; ") + kNoCertificate : ""));
     if (now() - began > kWarnAfterWaiting && error != std::exchange(logged_error, error))
-      spdlog::warn("waiting for the rendezvous at {}: {}", host_text(), error);
+      spdlog::warn("waiting for the rendezvous at {}, for {} at most (--rdzv-conf {}): {}{}",
+                   host_text(), seconds_text(limit.time), limit.key, error,
+                   is_unknown_name ? "; is the name right? `getent hosts " + rendezvous_.host +
+                                         "` asks this machine's resolver"
+                   : is_here_ ? std::string()
+                              : std::string("; a node or a musterd must run at this address"));
     co_await pause_.wait(deadline);
     if (!*alive) co_return;
   }
@@ -175,7 +182,10 @@ void NetworkSession::begin_with(FoundHost found) {
     case HostKind::TlsLost:
       if (is_here_ && options_.max_nodes == 1) return begin_local();
       return fail("this node does not join the rendezvous at " + host + ": " +
-                  found.client->refusal());
+                  found.client->refusal() +
+                  (*found.kind == HostKind::TlsRefused && rendezvous_.tls
+                       ? " (--rdzv-tls-ca " + rendezvous_.tls_ca + ")"
+                       : ""));
     case HostKind::Other:
       if (!rendezvous_.further.empty())
         return fail("this node does not join the rendezvous at " + host +
@@ -262,7 +272,8 @@ void NetworkSession::begin_native(FoundHost found) {
 
 void NetworkSession::begin_local() {
   const std::string& address = rendezvous_.local_addr;
-  join_through(std::make_shared<LocalSession>(handlers_, options_.local_world_size,
+  join_through(std::make_shared<LocalSession>(loop_.get_executor(), handlers_,
+                                              options_.local_world_size,
                                               address.empty() ? kLoopbackAddress : address));
 }
 

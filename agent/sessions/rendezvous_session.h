@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -38,6 +39,17 @@ struct SessionEnd {
   /// The node that failed first. Empty: no node failed, or this node did.
   std::string failed_node;
   std::string why;
+  /// The job was stopped because nodes of it will go (JobNotice). No node has failed.
+  bool preempted = false;
+  /// So many attempts in a row had ended before any progress. hopeless: the job ends for that.
+  int without_progress = 0;
+  bool hopeless = false;
+};
+
+/// Workers of this node have failed.
+struct WorkersFailure {
+  std::string what;   // Sent to all nodes: "rank 3 exited with 1".
+  bool hung = false;  // muster has ended the worker because it hung.
 };
 
 struct SessionRestart {
@@ -45,6 +57,28 @@ struct SessionRestart {
   /// A node has left or wants to join, or an operator restarts the run. No failure has caused it,
   /// so the workers may still save.
   bool is_planned = false;
+  /// The round ends for a notice (JobNotice): all nodes have answered it, or its deadline is here.
+  bool for_notice = false;
+};
+
+/// This node will go.
+struct NodeNotice {
+  /// The time until muster begins to stop workers that have not answered.
+  Duration left{};
+  std::string reason;
+};
+
+/// Nodes of the job will go at `deadline`, and every node is told. The workers should save now.
+struct JobNotice {
+  Instant deadline{};
+  std::string reason;
+  /// The global ranks, in the current round, of the workers that go: ranges [first, last], in
+  /// order. Empty: they are not known, or none of them is in the round.
+  std::vector<std::pair<int, int>> doomed_ranks;
+  bool this_node = false;  // This node is one of those that go.
+  /// What follows when all nodes have answered, and at the deadline. True: the job is stopped
+  /// (SessionEnd::preempted). False: the round restarts without the nodes that go.
+  bool stops = true;
 };
 
 /// The workers' store, which the agent of node rank 0 hosts.
@@ -61,6 +95,10 @@ class RendezvousSession {
     /// workers and then call join() again.
     std::function<void(const SessionRestart&)> on_restart;
     std::function<void(SessionEnd)> on_end;
+    /// Nodes of the job will go. Called again when something of the notice has changed, and after
+    /// on_round while the notice holds. on_restart or on_end follows, unless the notice is over:
+    /// its nodes have gone already, or stay after all.
+    std::function<void(const JobNotice&)> on_notice = {};
     /// The rendezvous has failed and is not tried again. `reason` is a sentence that says what was
     /// tried, how the last try ended, and which option sets the limit.
     std::function<void(std::string reason)> on_failed;
@@ -87,16 +125,24 @@ class RendezvousSession {
   /// Asks for a place in the next round. No worker of the last round may be alive. on_round, on_end
   /// or on_failed follows.
   virtual void join() = 0;
-  /// Workers of the current round have failed. `what` is sent to all nodes: "rank 3 exited with 1".
+  /// Workers of the current round have failed.
   /// If the rendezvous decides about restarts (job_decides), on_restart or on_end follows.
   /// Otherwise the agent calls join() or finished(false).
-  virtual void workers_failed(const std::string& what) = 0;
+  virtual void workers_failed(const WorkersFailure& failure) = 0;
+  /// A worker of the current round has told this step. Empty: the workers have made progress that
+  /// has no number.
+  virtual void progressed(std::optional<std::int64_t> step) { static_cast<void>(step); }
   /// This node's workers have ended for good. After a success the session waits at the exit
   /// barrier. on_end follows in any case.
   virtual void finished(bool succeeded, const std::string& what) = 0;
   /// This node leaves for another reason than a failure, such as a signal. No handler is called
   /// afterwards.
   virtual void leave() = 0;
+  /// This node will go: all nodes of the job are told. Repeated calls merge, and the earliest
+  /// deadline holds. May be called before join().
+  virtual void notify(const NodeNotice& notice) { static_cast<void>(notice); }
+  /// All workers of this node have answered the notice: the node needs no more time in this round.
+  virtual void saved() {}
   /// Another node has asked this node's store whether the round is whole: that node reaches this
   /// one.
   virtual void peer_reached(std::int64_t generation, int group_rank) {

@@ -25,6 +25,8 @@ constexpr std::string_view kRoleInfo = "torchelastic/role_info";
 constexpr std::string_view kAssignedRanks = "torchelastic/assigned_ranks";
 constexpr std::string_view kNodesClaim = "muster/nnodes";
 constexpr std::string_view kRefusal = "muster/refusal";
+constexpr std::string_view kRankClaim = "muster/node_rank";
+constexpr std::string_view kRankTwice = "muster/node_rank_twice";
 constexpr std::string_view kIgnored = "<val_ignored>";  // As torch.
 
 // How often a waiting node checks which nodes are missing: the interval doubles up to the maximum.
@@ -32,7 +34,7 @@ constexpr Duration kCheckFirst = std::chrono::seconds(2);
 constexpr Duration kMaxCheck = std::chrono::seconds(15);
 constexpr std::size_t kMissingChecked = 256;
 constexpr std::size_t kMissingShown = 8;
-constexpr std::size_t kRefusalBytesMax = 1024;  // What is shown of another node's refusal.
+constexpr std::size_t kRefusalBytesMax = 1024;  // What is shown of another node's text.
 // Earlier rounds are searched after this time: a rank 0 that publishes in this round does so at
 // once.
 constexpr Duration kEarlierRoundsAfter = std::chrono::seconds(2);
@@ -70,8 +72,36 @@ void RoundExchange::report_waiting(const std::string& text) {
   if (!waiting_) return;
   reminder_.begin(now());
   const bool is_due = reminder_.due(now()).has_value();
-  if (text == std::exchange(reported_, text) && !is_due) return;
-  waiting_(text);
+  const std::string whole = rank_twice_.empty() ? text : text + "; but " + rank_twice_;
+  if (whole == std::exchange(reported_, whole) && !is_due) return;
+  waiting_(whole);
+}
+
+asio::awaitable<ExchangeResult<void>> RoundExchange::claim_rank(std::string who) {
+  const std::string claim_key = key(kRankClaim, options_.group_rank.value);
+  const auto first = co_await client_->compare_set(claim_key, "", who);
+  if (!first) co_return failed("claiming the node rank", first.error());
+  if (*first == who) co_return ExchangeResult<void>();
+  // An agent that was started again is another one, too, so this is said in a wait only.
+  const std::string twice = "node rank " + std::to_string(options_.group_rank.value) +
+                            " has come twice, from " + *first + " and from " + who +
+                            ": if both run, give one of them another --node-rank";
+  const auto told = co_await client_->set(key(kRankTwice), twice);
+  if (!told) co_return failed("claiming the node rank", told.error());
+  co_return ExchangeResult<void>();
+}
+
+/// Reads what a node with the rank of another one has left. Waiting nodes ask, as for a refusal.
+asio::awaitable<ExchangeResult<void>> RoundExchange::check_rank_twice() {
+  const std::string twice_key = key(kRankTwice);
+  std::vector<std::string> keys{twice_key};
+  const auto there = co_await client_->check(std::move(keys));
+  if (!there) co_return failed("looking for a node rank that came twice", there.error());
+  if (!*there) co_return ExchangeResult<void>();
+  const auto text = co_await client_->get(twice_key);
+  if (!text) co_return failed("reading which node rank came twice", text.error());
+  rank_twice_ = printable_text(*text, kRefusalBytesMax);
+  co_return ExchangeResult<void>();
 }
 
 asio::awaitable<ExchangeResult<void>> RoundExchange::compare_nodes(std::string host) {
@@ -98,6 +128,8 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::compare_nodes(std::string h
 
 /// Whether a node has found that the nodes differ. Waiting nodes ask when they report a wait.
 asio::awaitable<ExchangeResult<void>> RoundExchange::check_refusal() {
+  const auto checked = co_await check_rank_twice();
+  if (!checked) co_return checked.error();
   const std::string refusal_key = key(kRefusal);
   std::vector<std::string> keys{refusal_key};
   const auto there = co_await client_->check(std::move(keys));

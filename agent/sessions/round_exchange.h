@@ -66,6 +66,9 @@ class RoundExchange {
   /// node was started with another --nnodes, and makes the other nodes' waits fail. `host`: how
   /// people find this node. To be called before publish_role().
   boost::asio::awaitable<ExchangeResult<void>> compare_nodes(std::string host);
+  /// With the static backend: if another node has this node's rank, the waits of all nodes name
+  /// both. `who`: this node for people, and different for each agent.
+  boost::asio::awaitable<ExchangeResult<void>> claim_rank(std::string who);
   /// All nodes call this first: it publishes how many workers this node has. Torchrun nodes wait
   /// for nothing else from this node. So they do not wait if it later finds no rank 0 and leaves
   /// the round.
@@ -96,12 +99,14 @@ class RoundExchange {
   boost::asio::awaitable<bool> find_earlier_master(const EarlierRounds& earlier,
                                                    MasterAddress& found);
   boost::asio::awaitable<ExchangeResult<void>> check_refusal();
+  boost::asio::awaitable<ExchangeResult<void>> check_rank_twice();
   void report_waiting(const std::string& text);
 
   std::shared_ptr<StoreClient> client_;
   RoundExchangeOptions options_;
   Waiting waiting_;
   std::string reported_;
+  std::string rank_twice_;  // Which node rank has come twice, for people; empty: none.
   WaitReminder reminder_;
   bool compares_nodes_ = false;  // compare_nodes() was called.
 };

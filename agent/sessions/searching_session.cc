@@ -9,6 +9,7 @@
 #include "base/address_scope.h"
 #include "base/net/name_lookup.h"
 #include "base/net/spawn_task.h"
+#include "base/system/clock.h"
 #include "rendezvous/server/c10d_allow.h"
 #include "rendezvous/server/server_limits.h"
 #include "rendezvous/tls/tls_rules.h"
@@ -32,7 +33,15 @@ void SearchingSession::join() {
 
 void SearchingSession::join_through(std::shared_ptr<RendezvousSession> inner) {
   inner_ = std::move(inner);
+  if (const auto notice = std::exchange(notice_, std::nullopt))
+    inner_->notify({.left = left_until(notice->deadline, kLongestWait), .reason = notice->reason});
   inner_->join();
+}
+
+void SearchingSession::notify(const NodeNotice& notice) {
+  if (inner_) return inner_->notify(notice);
+  const Instant deadline = later(now(), notice.left);
+  if (!notice_ || deadline < notice_->deadline) notice_ = {deadline, notice.reason};
 }
 
 void SearchingSession::fail(const std::string& reason) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
@@ -26,8 +27,11 @@ class SearchingSession : public RendezvousSession {
   ~SearchingSession() override { *alive_ = false; }
 
   void join() override;
-  void workers_failed(const std::string& what) override {
-    if (inner_) inner_->workers_failed(what);
+  void workers_failed(const WorkersFailure& failure) override {
+    if (inner_) inner_->workers_failed(failure);
+  }
+  void progressed(std::optional<std::int64_t> step) override {
+    if (inner_) inner_->progressed(step);
   }
   void finished(bool succeeded, const std::string& what) override {
     if (inner_) inner_->finished(succeeded, what);
@@ -37,6 +41,10 @@ class SearchingSession : public RendezvousSession {
   }
   void peer_reached(std::int64_t generation, int group_rank) override {
     if (inner_) inner_->peer_reached(generation, group_rank);
+  }
+  void notify(const NodeNotice& notice) override;
+  void saved() override {
+    if (inner_) inner_->saved();
   }
   void report(const NodeReport& report) override {
     if (inner_) inner_->report(report);
@@ -72,8 +80,14 @@ class SearchingSession : public RendezvousSession {
   std::shared_ptr<RendezvousSession> inner_;  // Null until the host is found.
 
  private:
+  struct GivenNotice {
+    Instant deadline{};
+    std::string reason;
+  };
+
   bool begun_ = false;
-  std::string own_name_;  // Empty: this node is known by its address.
+  std::optional<GivenNotice> notice_;  // Given before the host was found.
+  std::string own_name_;               // Empty: this node is known by its address.
 };
 
 }  // namespace muster

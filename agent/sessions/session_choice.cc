@@ -45,7 +45,8 @@ std::shared_ptr<RendezvousSession> make_session(boost::asio::io_context& loop,
     return std::make_unique<EtcdSession>(loop, options, std::move(handlers));
   if (!is_alone(options))
     return std::make_unique<NetworkSession>(loop, options, std::move(handlers));
-  return std::make_unique<LocalSession>(std::move(handlers), options.local_world_size,
+  return std::make_unique<LocalSession>(loop.get_executor(), std::move(handlers),
+                                        options.local_world_size,
                                         own_master_addr(options.rendezvous));
 }
 

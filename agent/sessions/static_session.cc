@@ -1,5 +1,7 @@
 #include "agent/sessions/static_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -9,6 +11,7 @@
 
 #include "agent/core/waiting_advice.h"
 #include "agent/sessions/endpoint_check.h"
+#include "agent/sessions/own_notice.h"
 #include "agent/sessions/store_dialer.h"
 #include "agent/sessions/store_thread.h"
 #include "base/net/spawn_task.h"
@@ -27,6 +30,11 @@ constexpr Duration kAddressCheck = std::chrono::seconds(10);
 // At the exit barrier the store may be gone because node rank 0 has ended: a short limit is enough.
 constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
+/// The error without the address in front of it, where the sentence has that already.
+std::string without_place(const std::string& error, const std::string& place) {
+  return error.starts_with(place + ": ") ? error.substr(place.size() + 2) : error;
+}
+
 class StaticSession final : public RendezvousSession,
                             public std::enable_shared_from_this<StaticSession> {
  public:
@@ -36,12 +44,19 @@ class StaticSession final : public RendezvousSession,
         options_(options),
         port_(options.rendezvous.port),
         exit_barrier_(exit_barrier),
-        handlers_(std::move(handlers)) {}
+        handlers_(std::move(handlers)),
+        notice_(executor_, {.tell = handlers_.on_notice,
+                            .end = [this](SessionEnd end) { leave_for_notice(std::move(end)); }}) {}
 
   void join() override;
-  void workers_failed(const std::string& /*what*/) override { ++failures_; }
+  void workers_failed(const WorkersFailure& /*failure*/) override {
+    ++failures_;
+    notice_.round_ends();
+  }
   void finished(bool succeeded, const std::string& what) override;
   void leave() override { close(); }
+  /// The other nodes are not told: nobody hosts the rendezvous.
+  void notify(const NodeNotice& notice) override { notice_.give(notice); }
   void close() override;
   void drop_store() { store_.reset(); }
 
@@ -57,6 +72,7 @@ class StaticSession final : public RendezvousSession,
   RoundExchange exchange() const;
   void cancel();
   void fail(const std::string& reason);
+  void leave_for_notice(SessionEnd end);
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
@@ -73,6 +89,7 @@ class StaticSession final : public RendezvousSession,
   bool over_ = false;
   std::int64_t rounds_ = 0;
   int failures_ = 0;
+  OwnNotice notice_;
 };
 
 void StaticSession::cancel() {
@@ -83,8 +100,16 @@ void StaticSession::cancel() {
 
 void StaticSession::close() {
   over_ = true;
+  notice_.cancel();
   handlers_ = {};
   cancel();
+}
+
+/// As after a signal: this node's workers stop, and the other nodes learn it from them.
+void StaticSession::leave_for_notice(SessionEnd end) {
+  const auto handler = handlers_.on_end;
+  close();
+  if (handler) handler(std::move(end));
 }
 
 void StaticSession::fail(const std::string& reason) {
@@ -96,12 +121,14 @@ void StaticSession::fail(const std::string& reason) {
 void StaticSession::join() {
   if (over_) return;
   cancel();
+  notice_.round_ends();
   spawn_task(executor_, "static_session", keeping_alive(shared_from_this(), begin()));
 }
 
 void StaticSession::finished(bool succeeded, const std::string& what) {
   if (over_) return;
   cancel();
+  notice_.cancel();
   SessionEnd result{.succeeded = succeeded, .why = what};
   spawn_task(executor_, "static_session_end",
              keeping_alive(shared_from_this(), end(std::move(result))));
@@ -115,7 +142,10 @@ std::optional<std::string> StaticSession::start_store() {
   auto store = StoreThread::start(std::move(options));
   if (!store)
     return "node rank 0 cannot host the store at port " + std::to_string(port_) +
-           " (--master-port, or the port of --rdzv-endpoint): " + store.error().what();
+           " (--master-port, or the port of --rdzv-endpoint): " + store.error().what() +
+           (options_.max_nodes > 1 && store.error().code == boost::system::errc::address_in_use
+                ? "; or is it another node with --node-rank=0?"
+                : "");
   store_ = std::move(*store);
   port_ = store_->port();
   if (options_.max_nodes > 1)
@@ -161,13 +191,18 @@ asio::awaitable<ExchangeResult<void>> StaticSession::connect(Duration limit) {
   dialer_ = dialer;
   Duration slice = kFirstDial;
   std::string logged_error;
+  WaitReminder reminder;
+  reminder.begin(now());
   for (;;) {
     client_ = co_await dialer->dial(std::min(deadline, now() + slice));
     if (client_) co_return ExchangeResult<void>();
     if (dialer->closed() || now() >= deadline) break;
-    if (logged_error != dialer->last_error()) {
+    const bool is_due = reminder.due(now()).has_value();
+    if (is_due || logged_error != dialer->last_error()) {
       logged_error = dialer->last_error();
-      spdlog::warn("waiting for node rank 0 at {}: {}", store, logged_error);
+      spdlog::warn("waiting for node rank 0 at {}, for {} at most (--rdzv-conf timeout): {}{}",
+                   store, seconds_text(limit), without_place(logged_error, store),
+                   node_rank() == 0 ? "" : "; that node runs the same command with --node-rank=0");
     }
     slice = std::min(2 * slice, kLongestDial);
   }
@@ -190,8 +225,11 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::exchange_ranks() {
   }
   RoundExchange exchange = this->exchange();
   std::string host = node_rank() == 0 ? options_.rendezvous.host : client_->local_address();
+  std::string who = host + " (pid " + std::to_string(::getpid()) + ")";
   const auto compared = co_await exchange.compare_nodes(std::move(host));
   if (!compared) co_return compared.error();
+  const auto claimed = co_await exchange.claim_rank(std::move(who));
+  if (!claimed) co_return claimed.error();
   const auto published = co_await exchange.publish_role();
   if (!published) co_return published.error();
   co_return co_await exchange.ranks();
@@ -212,6 +250,7 @@ asio::awaitable<void> StaticSession::begin() {
                                .master_port = port_,
                                .restart_count = failures_}};
   if (const auto handler = handlers_.on_round) handler(std::move(round));
+  notice_.round_begins(*ranks, options_.local_world_size);
 }
 
 asio::awaitable<ExchangeResult<void>> StaticSession::barrier() {

@@ -57,6 +57,7 @@ StoreThread::~StoreThread() {
 
 boost::system::result<std::string, ListenError> StoreThread::serve_http(
     const http::HttpAddress& address, http::HttpDoor door) {
+  door.nodes_port = port_;
   auto started = http::HttpServer::start(address, std::move(door), io_, [store = server_.get()] {
     return http::HttpSource{.store = store};
   });

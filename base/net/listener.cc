@@ -14,6 +14,7 @@
 
 #include "base/address_scope.h"
 #include "base/limit_advice.h"
+#include "base/net/unmapped.h"
 
 namespace muster {
 
@@ -144,11 +145,6 @@ std::string ListenError::what() const {
   if (call == "parse")
     return fmt::format("cannot listen on {}: not a numeric IPv4 or IPv6 address", address);
   return fmt::format("cannot listen on {}: {}: {}{}", where, call, code.message(), advice);
-}
-
-asio::ip::address unmapped(const asio::ip::address& address) {
-  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
-  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
 
 std::string to_text(const tcp::endpoint& endpoint) {

@@ -30,8 +30,6 @@ std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 /// The same for a comparison with what another machine sees: without the scope of a link-local
 /// address. Empty if the endpoint is unknown.
 std::string end_text(const boost::asio::ip::tcp::endpoint& endpoint);
-/// Turns an IPv4-mapped IPv6 address into the IPv4 address. Returns other addresses unchanged.
-boost::asio::ip::address unmapped(const boost::asio::ip::address& address);
 
 struct Listener {
   OwnedFd fd;

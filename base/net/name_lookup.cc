@@ -21,9 +21,9 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "base/net/bounded_work.h"
-#include "base/net/listener.h"
 #include "base/net/no_throw.h"
 #include "base/net/spawn_task.h"
+#include "base/net/unmapped.h"
 #include "base/system/clock.h"
 
 namespace muster {

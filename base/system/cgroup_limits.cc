@@ -8,18 +8,12 @@
 #include <iterator>
 
 #include "base/proc_cgroup.h"
+#include "base/system/first_line.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::optional<std::uint64_t> number_in(const fs::path& path) {
   const std::string line = first_line(path);

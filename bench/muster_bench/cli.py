@@ -2,10 +2,11 @@
 import argparse
 import contextlib
 import datetime
+import math
 import resource
 import sys
 
-from . import curve, docs, families, programs, table
+from . import curve, docs, families, goodput_curve, programs, table
 from .context import Bench
 from .model import merge
 
@@ -21,6 +22,8 @@ def parser(names):
     parse.add_argument("--json", metavar="FILE", help="write the result as JSON ('-': stdout)")
     parse.add_argument("--repetitions", type=int, metavar="N",
                        help="rounds, instead of each family's own number")
+    parse.add_argument("--minutes", type=float, metavar="N",
+                       help="goodput: how long each of its four jobs runs (default: 10)")
     parse.add_argument("--quick", action="store_true", help="one round, one sample each")
     parse.add_argument("--verbose", action="store_true",
                        help="every sample as it comes, and each column's min and max")
@@ -32,7 +35,7 @@ def parser(names):
                        help="results of an earlier --json, which this run adds to; with no NAME "
                             "nothing is measured")
     parse.add_argument("--update-docs", action="store_true",
-                       help="put the table into docs/performance.md, and draw its picture")
+                       help="put the table into docs/performance.md, and draw its pictures")
     parse.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     return parse
 
@@ -43,6 +46,8 @@ def selected(parse, arguments, known):
         parse.error(f"no family '{unknown[0]}' (there are: {', '.join(known)})")
     if arguments.repetitions is not None and arguments.repetitions < 1:
         parse.error("--repetitions: at least 1")
+    if arguments.minutes is not None and not 0 < arguments.minutes < math.inf:
+        parse.error("--minutes: more than 0")
     if arguments.earlier and not arguments.name:
         return []
     return [name for name in known if name in (arguments.name or known)]
@@ -93,7 +98,8 @@ def main(words=None):
         if arguments.verbose or not text.startswith(" "):
             print(text, file=sys.stderr, flush=True)
 
-    bench = Bench(found, say, quick=arguments.quick, repetitions=arguments.repetitions)
+    bench = Bench(found, say, quick=arguments.quick, repetitions=arguments.repetitions,
+                  minutes=arguments.minutes)
     measured = measure(names, known, bench)
     rows = merge(earlier, measured)
     print(heading(found), table.plain(rows, arguments.verbose), sep="\n\n",
@@ -106,6 +112,7 @@ def main(words=None):
     if arguments.update_docs:
         docs.update(f"{heading(found)}\n\n{table.markdown(rows)}")
         curve.update(rows)
+        goodput_curve.update(rows)
     broken = any(why.startswith("failed:") for row in measured for why in row.why.values())
     missed = arguments.check and any(row.met() is False for row in rows)
     return 1 if broken or missed else 0

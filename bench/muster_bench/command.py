@@ -48,14 +48,14 @@ class Command:
     It is a context manager. At the end of the context, no process of the launcher is left.
     """
 
-    def __init__(self, argv, *, stdout=None, limit_s=RUN_LIMIT_S, environment=None):
+    def __init__(self, argv, *, stdout=None, stderr=None, limit_s=RUN_LIMIT_S, environment=None):
         """`environment` is added to the user's environment."""
         self.argv = [str(word) for word in argv]
         self.deadline_s = time.monotonic() + limit_s
         self.notes = []
         self.end_ns = None
         self.status = None
-        self._stdout = stdout
+        self._stdout, self._stderr = stdout, stderr
         self._environment = environment or {}
         self._unread = b""
 
@@ -76,7 +76,7 @@ class Command:
         stdout = str(self._stdout or self._output)
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                    (os.POSIX_SPAWN_OPEN, 1, stdout, flags, 0o600),
-                   (os.POSIX_SPAWN_OPEN, 2, str(self._output), flags, 0o600)]
+                   (os.POSIX_SPAWN_OPEN, 2, str(self._stderr or self._output), flags, 0o600)]
         self.start_ns = time.monotonic_ns()
         self.pid = os.posix_spawn(self.argv[0], self.argv, environment, file_actions=actions,
                                   setpgroup=0)
@@ -127,7 +127,7 @@ class Command:
             raise MeasureError(f"ended with status {self.status}{self.tail()}")
 
     def printed(self):
-        """Returns what the command printed on stderr, and on stdout unless `stdout` was given."""
+        """Returns what the command printed on stderr and stdout, unless these were given."""
         return self._output.read_text(errors="replace") if self._output.exists() else ""
 
     def tail(self):

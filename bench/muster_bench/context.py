@@ -15,6 +15,7 @@ class Bench:
     say: typing.Callable[[str], None]  # Prints a line of progress.
     quick: bool = False
     repetitions: int | None = None  # The number of rounds, instead of each family's own number.
+    minutes: float | None = None  # How long a job of `goodput` runs, instead of its own time.
     chance: random.Random = dataclasses.field(default_factory=lambda: random.Random(1))
 
     def rounds(self, usual):

@@ -65,6 +65,7 @@ class Row:
     samples: dict[str, list[float]]
     why: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    drawing: dict = dataclasses.field(default_factory=dict)  # What a picture needs besides.
 
     def median(self, role):
         values = self.samples.get(role)
@@ -104,6 +105,7 @@ class Row:
             "samples": {role: self.samples.get(role, []) for role in ROLES},
             "why_empty": self.why,
             "notes": self.notes,
+            **({"drawing": self.drawing} if self.drawing else {}),
         }
 
     @classmethod
@@ -112,7 +114,7 @@ class Row:
         quantity = Quantity(record["name"], record["unit"], record["what"], record["better"],
                             target)
         return cls(quantity, dict(record["samples"]), dict(record["why_empty"]),
-                   list(record["notes"]))
+                   list(record["notes"]), dict(record.get("drawing", {})))
 
 
 def merge(older, newer):

@@ -87,7 +87,8 @@ def plain(rows, verbose=False):
 
 
 def markdown(rows):
-    """Returns the table of docs/performance.md: the same cells, and the spread of two columns."""
+    """Returns the table of docs/performance.md: the rows with a target, and the spread of two columns."""
+    rows = [row for row in rows if row.quantity.target]
     def spread(row, role):
         found = row.spread(role)
         return "" if found is None else f"{number(found[0])}–{number(found[1])}"

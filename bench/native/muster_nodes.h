@@ -124,6 +124,7 @@ class MusterNodes {
   void on(Node& node, const NativeChallenge& message);
   void on(Node&, const NodeAsked&) {}
   void on(Node&, const Notice&) {}
+  void on(Node&, const PreemptionNotice&) {}
   void on(Node& node, const PrepareStore& message);
   void on(Node& node, const RestartRound& message);
   void on(Node& node, const RoundComplete& message);

@@ -21,7 +21,8 @@ import urllib.request
 
 SKIPPED = 77
 EVERY_S = 1.0
-NODES_EVERY_S = 2.0  # As in page.js.
+NODES_EVERY_S = 2.0  # As in hub.js.
+STEPS_EVERY_S = 10.0
 PATIENCE_MS = 60_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOWN = """() => document.querySelector("#nodes")?.childElementCount > 0"""
@@ -53,7 +54,8 @@ def follow_run(port, ended):
             runs = json.load(answer)["runs"]
     if runs:
         path = f"/api/v1/runs/{runs[0]['id']}"
-        start(follow, port, path + "/events")
+        start(follow, port, f"/api/v1/events?run={runs[0]['id']}")
+        start(repeat, port, path + "/steps", STEPS_EVERY_S, ended)
         repeat(port, path + "/nodes", NODES_EVERY_S, ended)
 
 

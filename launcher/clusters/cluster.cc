@@ -11,11 +11,11 @@
 #include "base/python_text.h"
 #include "base/whole_number.h"
 #include "launcher/clusters/hostlist.h"
+#include "launcher/node_limit.h"
 
 namespace muster {
 namespace {
 
-constexpr std::int64_t kMostNodes = 1'000'000;
 constexpr std::size_t kShownBytes = 80;
 constexpr const char* kResourceConfig = "/opt/ml/input/config/resourceconfig.json";
 constexpr JsonLimits kSagemakerLimits{.values = std::size_t{1} << 16, .depth = 8};
@@ -143,11 +143,10 @@ Checked<std::int64_t> Cluster::number(std::string_view name, std::int64_t least)
   const std::string* value = variable(name);
   if (value == nullptr) return missing(name, " sets it for each node of a job");
   const auto number = whole_number<std::int64_t>(*value);
-  if (!number || *number < least || *number > kMostNodes)
-    return FlagError{std::string(name) + " is " +
-                     python_repr(std::string_view(*value).substr(0, kShownBytes)) +
-                     ": it must be a number from " + std::to_string(least) + " to " +
-                     std::to_string(kMostNodes)};
+  if (!number || *number < least || *number > kMaxNodes)
+    return FlagError{
+        std::string(name) + " is " + python_repr(std::string_view(*value).substr(0, kShownBytes)) +
+        ": it must be a number from " + std::to_string(least) + " to " + std::to_string(kMaxNodes)};
   return *number;
 }
 

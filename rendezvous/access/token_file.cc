@@ -33,13 +33,13 @@ std::string system_text() {
 }
 
 /// Why the type or the permissions of the file are refused. Empty: they are not.
-std::string complaint(const struct stat& file) {
+std::string complaint(const struct stat& file, const std::string& path) {
   if (!S_ISREG(file.st_mode)) return "it is not a regular file";
   if ((file.st_mode & S_IROTH) != 0)
-    return "every user of this machine may read it; take that back with `chmod 600` (or 640, for a "
-           "group)";
+    return "every user of this machine may read it: `chmod 600 " + path +
+           "` takes that back (or 640, for a group)";
   if ((file.st_mode & (S_IWOTH | S_IWGRP)) != 0)
-    return "others than its owner may change it; take that back with `chmod 600`";
+    return "others than its owner may change it: `chmod 600 " + path + "` takes that back";
   return {};
 }
 
@@ -93,7 +93,7 @@ boost::system::result<std::string, TokenError> read_secret(const std::string& pa
   const OpenFile opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
   if (opened.fd < 0 || ::fstat(opened.fd, &file) != 0) return TokenError{system_text()};
-  if (const std::string why = complaint(file); !why.empty()) return TokenError{why};
+  if (const std::string why = complaint(file, path); !why.empty()) return TokenError{why};
   auto text = read_all(opened.fd, most + 1);
   if (!text) return TokenError{system_text()};
   if (text->size() > most)

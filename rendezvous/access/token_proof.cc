@@ -62,7 +62,7 @@ TokenGate::Step TokenGate::receive(std::string_view json) {
   const auto* prove = request ? std::get_if<NativeProve>(&*request) : nullptr;
   if (prove != nullptr) return receive_proof(*prove);
   return refuse("the token was asked for, and this is no proof of it",
-                "native message: another one than the proof of the token", "token not proven");
+                "native message: not the proof of the token", "token not proven");
 }
 
 TokenGate::Step TokenGate::receive_first(std::string_view json) {
@@ -88,8 +88,8 @@ TokenGate::Step TokenGate::receive_first(std::string_view json) {
 TokenGate::Step TokenGate::receive_proof(const NativeProve& prove) {
   if (!crypto_->equal(prove.proof, proof_of(*crypto_, "node", nonce_, first_json_)))
     return refuse(
-        "this node's token is another one than the rendezvous': the files of --rdzv-token-file "
-        "must have the same content (a run may have a token of its own there: --rdzv-run-tokens)",
+        "this node's token differs from the rendezvous' token: the files of --rdzv-token-file must "
+        "have the same content (a run may have a token of its own there: --rdzv-run-tokens)",
         "native message: a node with another token", "wrong token");
   host_proof_ = proof_of(*crypto_, "host", nonce_, first_json_);
   phase_ = Phase::Open;

@@ -18,10 +18,12 @@
 #include <boost/asio/write.hpp>
 #include <boost/endian/conversion.hpp>
 
+#include "base/net/connect_any.h"
 #include "base/net/connect_errors.h"
 #include "base/net/listener.h"
 #include "base/net/name_lookup.h"
 #include "base/net/no_throw.h"
+#include "base/net/unmapped.h"
 #include "base/system/clock.h"
 #include "rendezvous/store/c10d_codec.h"
 #include "rendezvous/store/reply_reader.h"
@@ -105,39 +107,8 @@ asio::awaitable<NameLookup> StoreExchange::resolve(Duration limit) {
   co_return co_await look_up(std::move(name), limit);
 }
 
-std::vector<tcp::endpoint> StoreExchange::endpoints_of(const NameLookup& found) const {
-  std::vector<tcp::endpoint> endpoints;
-  for (const std::string& text : found.addresses) {
-    error_code not_numeric;
-    const auto address = asio::ip::make_address(text, not_numeric);
-    if (!not_numeric) endpoints.emplace_back(address, options_.port);
-  }
-  return endpoints;
-}
-
 StoreExchange::Awaitable StoreExchange::no_reply() {
   co_return error_code();
-}
-
-// Each address gets its share of the time, because the first one may not answer at all.
-StoreExchange::Awaitable StoreExchange::connect_any(std::vector<tcp::endpoint> endpoints,
-                                                    Instant deadline) {
-  if (endpoints.empty()) co_return asio::error::host_not_found;
-  ConnectErrors errors;
-  asio::steady_timer limit(socket_.get_executor());
-  for (std::size_t i = 0; i < endpoints.size(); ++i) {
-    close();
-    const auto left = static_cast<Duration::rep>(endpoints.size() - i);
-    limit.expires_after((deadline - now()) / left);
-    const auto done =
-        co_await (socket_.async_connect(endpoints[i], kNoThrow) || limit.async_wait(kNoThrow));
-    const auto* connected = std::get_if<0>(&done);
-    const error_code ec = connected != nullptr ? std::get<0>(*connected)
-                                               : make_error_code(StoreErrc::ConnectTimedOut);
-    if (!ec) co_return ec;
-    errors.add(ec, unmapped(endpoints[i].address()));
-  }
-  co_return errors.result();
 }
 
 /// Tries the addresses once. The server's answer has a limit of its own, if one is given.
@@ -146,7 +117,8 @@ StoreExchange::Awaitable StoreExchange::connect_once(std::vector<tcp::endpoint> 
   close();
   secured_ = {};
   accepted_ = false;
-  auto connecting = connect_any(std::move(endpoints), deadline);
+  auto connecting = connect_any(socket_, std::move(endpoints), deadline,
+                                make_error_code(StoreErrc::ConnectTimedOut));
   const error_code ec =
       co_await with_deadline(deadline, std::move(connecting), StoreErrc::ConnectTimedOut);
   if (ec) co_return ec;
@@ -215,14 +187,16 @@ StoreExchange::Awaitable StoreExchange::connect_by_name(Instant deadline) {
   const Instant most = options_.retry ? deadline : later(now(), options_.resolve_timeout);
   const NameLookup found = co_await resolve(std::min<Duration>(most - now(), kMaxName));
   if (found.error) co_return found.error;
-  error_code ec = co_await connect_once(endpoints_of(found), try_until(deadline));
+  error_code ec =
+      co_await connect_once(endpoints_of(found.addresses, options_.port), try_until(deadline));
   if (!ec || !found.stale) co_return ec;
   std::string name = options_.host;
   const NameLookup anew =
       co_await look_up_anew(std::move(name), std::min<Duration>(most - now(), kMaxAnew));
   const bool confirmed = !anew.stale && !anew.error;
   if (confirmed && anew.addresses != found.addresses)
-    co_return co_await connect_once(endpoints_of(anew), try_until(deadline));
+    co_return co_await connect_once(endpoints_of(anew.addresses, options_.port),
+                                    try_until(deadline));
   // Nobody knows whether the server is still there, so that its machine refuses says nothing.
   if (!confirmed && ec == boost::system::errc::connection_refused) co_return found.stale;
   co_return ec;

@@ -75,10 +75,8 @@ class StoreExchange {
 
  private:
   boost::asio::awaitable<NameLookup> resolve(Duration limit);
-  std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const NameLookup& found) const;
   Awaitable connect_by_name(Instant deadline);
   Instant try_until(Instant deadline) const;
-  Awaitable connect_any(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
   Awaitable connect_once(std::vector<boost::asio::ip::tcp::endpoint> endpoints, Instant deadline);
   boost::asio::awaitable<void> wait_for_answer(Instant until);
   Awaitable greet();

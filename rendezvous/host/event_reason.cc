@@ -28,4 +28,15 @@ void cut_reason(NativeRequest& request) {
     cut(resumed->failure);
 }
 
+void add_facts(NativeRequest& request, const EventFacts& facts) {
+  if (auto* join = std::get_if<NodeJoined>(&request)) {
+    join->resumes = facts.resumes;
+    join->takes_notices = facts.takes_notices;
+  } else if (auto* resumed = std::get_if<NodeResumed>(&request)) {
+    resumed->join.takes_notices = facts.takes_notices;
+  } else if (auto* notified = std::get_if<NodeNotified>(&request)) {
+    notified->deadline_ms = facts.wall_ms + notified->left / std::chrono::milliseconds(1);
+  }
+}
+
 }  // namespace muster

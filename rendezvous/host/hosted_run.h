@@ -16,6 +16,7 @@
 #include "rendezvous/rounds/node_report.h"
 #include "rendezvous/rounds/run_history.h"
 #include "rendezvous/rounds/run_record.h"
+#include "rendezvous/rounds/step_rates.h"
 #include "rendezvous/store/shared_bytes.h"
 #include "rendezvous/torchrun/rendezvous_turns.h"
 #include "rendezvous/torchrun/state_key.h"
@@ -56,26 +57,34 @@ struct HostedRun {
   Instant notify_at{};                   // When the next waiting messages may be sent.
   Instant notify_again{};                // notify_at after the last part.
   bool was_preparing = false;            // The phase was Preparing at the last notify_waiting().
-  std::optional<Instant> gathering;      // When the first node of the next round came.
-  std::size_t joins = 0;                 // The number of joins in this generation.
   LineLimit node_lines;                  // Log lines about its nodes.
   LineLimit round_lines;                 // Log lines about its rounds, and about the run itself.
   std::optional<Instant> repeat_master;  // When to repeat rank 0's address if it is missing.
-  std::optional<std::int64_t> logged_round;
+  /// What RunLog has logged in this generation.
+  struct Logged {
+    bool begin = false;
+    bool end = false;
+    bool closed = false;
+    bool broken = false;
+    std::size_t joins = 0;
+    std::optional<std::int64_t> round;
+    std::optional<Instant> gathering;  // When the first node of the next round came.
+  };
+  Logged logged;
   RunHistory history;
   std::optional<RecordedFailure> first_failure;  // Of `history`, for the record.
   /// What its node has reported about the first failure: NodeReports may drop it, and a host that
   /// is started again has only the record.
   std::optional<FailureReport> failure_report;
+  std::int64_t began_ms = 0;  // When it began, in ms since 1970; 0: not yet, or not known.
   std::int64_t ended_ms = 0;  // When it ended, in ms since 1970; 0: not yet, or not known.
+  std::optional<PreviousRun> previous;  // The ended run of this id before this one.
   /// Its entry in RunService::kept_.
   std::optional<std::pair<std::int64_t, std::string>> kept;
-  bool only_for_people = false;  // Kept for longer than forget_after: its keys are removed.
+  bool only_for_people = false;     // Kept for longer than forget_after: its keys are removed.
+  std::optional<Instant> up_since;  // When the newest round was complete or was resumed.
   NodeReports reports;
-  bool logged_begin = false;
-  bool logged_end = false;
-  bool logged_closed = false;
-  bool logged_broken = false;
+  StepRates steps;
 
   bool must_notify() const { return notify_pending || notify_from.has_value(); }
   std::string_view id() const { return std::string_view(key).substr(kStateKeyPrefix.size()); }

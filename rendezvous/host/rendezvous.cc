@@ -6,6 +6,7 @@
 #include "rendezvous/rounds/joins.h"
 #include "rendezvous/rounds/member_watch.h"
 #include "rendezvous/rounds/node_messages.h"
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/operator_requests.h"
 #include "rendezvous/rounds/restored_run.h"
 #include "rendezvous/rounds/resuming.h"
@@ -38,6 +39,8 @@ RendezvousActions Rendezvous::step(const RendezvousEvent& event, Instant now) {
           [this](const NodeJoined& e) { Joins(run_).on(e); },
           [this](const NodeResumed& e) { Resuming(run_).on(e); },
           [this](const ConnectionLost& e) { MemberWatch(run_).on(e); },
+          [this](const NodeNotified& e) { Notices(run_).on(e); },
+          [this](const NodeSaved& e) { Notices(run_).on(e); },
           [this](const OperatorAsked& e) { operator_answer_ = OperatorRequests(run_).on(e); },
           [this](const RendezvousTimePassed&) {
             MemberWatch(run_).time_passed();
@@ -59,10 +62,7 @@ void Rendezvous::begin_event(Instant now) {
 
 RendezvousActions Rendezvous::take_actions() {
   if (run_.members.take_broken_index()) run_.violate("an index names a member that does not exist");
-  if (run_.violated) {
-    const std::string invariant = *std::exchange(run_.violated, {});
-    return abandon(invariant);
-  }
+  if (const auto invariant = std::exchange(run_.violated, {})) return abandon(*invariant);
   return std::exchange(run_.actions, {});
 }
 
@@ -74,8 +74,8 @@ RendezvousActions Rendezvous::abandon(std::string_view invariant) {
 }
 
 void Rendezvous::restore(const RunRecord& record, const std::vector<MemberRecord>& members,
-                         Instant now) {
-  RestoredRun(run_).restore(record, members, now);
+                         Instant now, WallTime wall) {
+  RestoredRun(run_).restore(record, members, now, wall);
 }
 
 void Rendezvous::host_was_frozen(Duration length, Instant now) {

@@ -32,7 +32,9 @@ class Rendezvous {
 
   /// Begins with the record of an earlier host. The first node has 10 minutes to come back. After
   /// that the other nodes have a lease and 1 s. Must be called before all other functions.
-  void restore(const RunRecord& record, const std::vector<MemberRecord>& members, Instant now);
+  /// Notices have their deadlines by the clock `wall`.
+  void restore(const RunRecord& record, const std::vector<MemberRecord>& members, Instant now,
+               WallTime wall = {});
   /// The changes to record since the last call, or since restore(); empty if there are none. A run
   /// without muster nodes is not recorded: torchrun nodes do not outlive their host.
   std::optional<RunChange> take_changes(Instant now) {
@@ -41,6 +43,9 @@ class Rendezvous {
   /// The next take_changes() returns the record, even if nothing has changed in it.
   void record_again() { run_.journal.record_again(); }
 
+  /// The nodes that wait learn that another one, which wanted to join, was refused before this
+  /// class got to know of it.
+  void note_refusal(const std::string& text) { run_.note_refusal(text); }
   /// Handles one event. `now` never goes backwards between calls.
   RendezvousActions step(const RendezvousEvent& event, Instant now);
   /// When step(RendezvousTimePassed) is next needed.
@@ -91,6 +96,7 @@ class Rendezvous {
   std::int64_t round() const { return run_.round.number; }
   bool closed() const { return run_.ending.closed; }
   int restarts_used() const { return run_.restarts.used; }
+  const RestartCosts& restart_costs() const { return run_.restarts.ledger.costs(); }
   /// The generation of the newest complete round; 0 before the first one.
   std::int64_t generation() const { return run_.round.generation; }
   /// The highest generation of any round of this run that this host knows of.
@@ -110,13 +116,15 @@ class Rendezvous {
   /// The run has ended, and the node that joins was in it: it must not begin the run again.
   bool missed_the_end(const NodeJoined& event) const { return run_.ending.was_missed_by(event); }
   bool has_other_settings(const RunSettings& settings) const {
-    return run_.settings && *run_.settings != settings;
+    return run_.settings && !agree(*run_.settings, settings);
   }
 
   // Views for people: copies, made on request.
   RunStanding run_state() const { return RunViewer(run_).run_state(); }
   /// Everything but the id and the fields that come from the run's history.
   RunSummary summary() const { return RunViewer(run_).summary(); }
+  /// Of a restart policy; empty without one.
+  std::optional<RestartBudgets> restart_budgets() const { return RunViewer(run_).budgets(); }
   /// The summary and at most `nodes` nodes (kMaxViewedNodes at most) from the `offset`th one on.
   RunView view(std::size_t offset, std::size_t nodes, Instant now) const {
     return RunViewer(run_).view(offset, nodes, now);
@@ -142,6 +150,11 @@ class Rendezvous {
   }
   /// The group rank of a node in the newest complete round, also if the node has been lost since.
   std::optional<int> rank_of(const NodeName& name) const { return RunViewer(run_).rank_of(name); }
+  /// The global rank of the first worker of this node; empty: it has none, or it is not known.
+  std::optional<int> first_rank_of(const NodeName& name) const {
+    const Member* member = run_.members.named(name);
+    return member == nullptr ? std::nullopt : RunViewer(run_).first_rank_of(*member);
+  }
 
   /// Ends the run for all nodes and forgets its members, because an invariant of this class is
   /// broken; `invariant` names it. step() and the other functions call it themselves when they

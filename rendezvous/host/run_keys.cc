@@ -19,4 +19,9 @@ std::string_view run_of_key(std::string_view key) {
   return key;
 }
 
+std::string_view run_of_request(const Request& request) {
+  if (!request.key.empty()) return run_of_key(request.key);
+  return request.keys.empty() ? std::string_view() : run_of_key(request.keys.front());
+}
+
 }  // namespace muster

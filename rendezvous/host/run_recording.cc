@@ -15,6 +15,8 @@ void RunService::record_changes(Run& run, Instant now) {
   change->record.first_failure = run.first_failure;
   change->record.failure_report = run.failure_report;
   if (run.ended_ms > 0) change->record.ended_at_ms = run.ended_ms;
+  if (run.began_ms > 0) change->record.began_at_ms = run.began_ms;
+  change->record.previous = run.previous;
   gate_.record(std::string(run.id()), *std::move(change));
 }
 
@@ -22,8 +24,8 @@ void RunService::recorded(const StateReport& report, Time time) {
   const auto news = gate_.handle_report(report, time.now);
   if (news == DurabilityGate::News::Failing) log_state_problem();
   if (news != DurabilityGate::News::Works) return;
-  log(LogLine::Level::Warning,
-      "state_is_recorded_again advice=\"nothing: the storage takes changes again\"");
+  log_.write(LogLine::Level::Warning,
+             "state_is_recorded_again advice=\"nothing: the storage takes changes again\"");
   for (const auto& [key, run] : runs_)
     finish_change(*run, time.now);  // Deserted runs may be forgotten again.
   join_held_nodes(time);
@@ -36,8 +38,9 @@ void RunService::log_state_problem() {
                            : "runs go on; new run ids are refused, and jobs that use the id of "
                              "an ended run wait; free space in the state directory, or repair "
                              "its disk: this ends by itself";
-  log(LogLine::Level::Error, "state_not_recorded reason=\"" + printable_text(gate_.problem()) +
-                                 "\" advice=\"" + advice + "\"");
+  log_.write(LogLine::Level::Error, "state_not_recorded reason=\"" +
+                                        printable_text(gate_.problem()) + "\" advice=\"" + advice +
+                                        "\"");
 }
 
 // --- joins that wait for the storage -------------------------------------------------------------
@@ -119,7 +122,7 @@ void RunService::record_end(const Run& run) {
                  .generation = rendezvous.generation(),
                  .nodes = rendezvous.last_world(),
                  .restarts = rendezvous.restarts_used(),
-                 .outcome = {outcome->succeeded, outcome->who, outcome->why}};
+                 .outcome = {outcome->succeeded, outcome->who, outcome->why, outcome->preempted}};
   gate_.record_end(ended);
   history_.push_back(std::move(ended));
   while (history_.size() > options_.history)
@@ -137,7 +140,7 @@ void RunService::restore(StoredState state, Time time) {
   history_.assign(state.ended.begin(), state.ended.end());
   while (history_.size() > options_.history)
     history_.pop_front();
-  if (runs > 0) log(LogLine::Level::Info, "runs_restored runs=" + std::to_string(runs));
+  if (runs > 0) log_.write(LogLine::Level::Info, "runs_restored runs=" + std::to_string(runs));
 }
 
 void RunService::restore(StoredRun stored, Time time) {
@@ -147,16 +150,18 @@ void RunService::restore(StoredRun stored, Time time) {
   run->key = key;
   run->rendezvous = new_rendezvous();
   run->history = new_history();
-  run->rendezvous->restore(stored.record, stored.members, time.now);
+  run->rendezvous->restore(stored.record, stored.members, time.now, {wall_ms_ * 1'000});
   run->turns = CompareSetTurns(options_.turns);
   // The earlier host has already logged these.
-  if (stored.record.complete && !stored.record.preparing) run->logged_round = stored.record.round;
-  run->logged_end = stored.record.outcome.has_value();
+  if (stored.record.complete && !stored.record.preparing) run->logged.round = stored.record.round;
+  run->logged.end = stored.record.outcome.has_value();
   run->failure_report = stored.record.failure_report;
   run->ended_ms = stored.record.ended_at_ms.value_or(0);
-  run->logged_closed = stored.record.closed;
+  run->previous = stored.record.previous;
+  run->logged.closed = stored.record.closed;
   gate_.send(ShowState{key});
-  log_begin(*run, time.now);  // Before the failure: a run begins without one.
+  log_.begins(*run, time.now);  // Before the failure: a run begins without one.
+  run->began_ms = stored.record.began_at_ms.value_or(0);
   if (const auto& failure = stored.record.first_failure) {
     const auto before =
         std::chrono::milliseconds(std::max<std::int64_t>(0, wall_ms_ - failure->at_ms));

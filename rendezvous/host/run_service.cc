@@ -122,7 +122,7 @@ void RunService::forget_keys(Run& run, Instant now) {
 
 /// To be called only for a run without clients.
 void RunService::forget(Run& run) {
-  log_forgotten(run);
+  log_.forgotten(run);
   gate_.send(ForgetRun{run.key, true});
   erase(run);
 }
@@ -131,26 +131,6 @@ void RunService::erase(Run& run) {
   gate_.forget(std::string(run.id()));
   drop_kept(run);
   runs_.erase(run);
-}
-
-bool RunService::return_key_to_store(std::string_view key) {
-  Run* run = find(key);
-  if (run == nullptr || has_one_life() || !run->rendezvous->untouched()) return false;
-  const auto is_native = [&](std::uint32_t client) {
-    const auto known = clients_.find(client);
-    return known != clients_.end() && known->second.front().native;
-  };
-  if (std::any_of(run->clients.begin(), run->clients.end(), is_native)) return false;
-  for (const std::uint32_t client : run->clients) {
-    const auto known = clients_.find(client);
-    if (known == clients_.end()) continue;
-    std::erase_if(known->second, [&](const Client& one) { return one.run == run; });
-    if (!known->second.empty()) continue;
-    clients_.erase(known);
-    --state_clients_;
-  }
-  erase(*run);
-  return true;
 }
 
 /// Whether the run id may be used for a new run: the old run is over for all its nodes, or has had
@@ -165,22 +145,31 @@ bool RunService::reusable(const Run& run, Instant now) const {
 void RunService::begin_again(Run& run, Instant now) {
   gate_.forget(std::string(run.id()));
   const bool ended = run.rendezvous->outcome().has_value();  // If not, its nodes may still work.
+  if (const auto& outcome = run.rendezvous->outcome()) {
+    run.previous = {.succeeded = outcome->succeeded,
+                    .preempted = outcome->preempted,
+                    .why = outcome->why,
+                    .restarts_used = run.rendezvous->restarts_used(),
+                    .first_failure = std::exchange(run.first_failure, {}),
+                    .failure_report = std::exchange(run.failure_report, {})};
+    if (run.ended_ms > 0) run.previous->ended_at_ms = run.ended_ms;
+  }
   run.rendezvous = new_rendezvous(run.rendezvous->highest_generation(), ended);
   ++run.generation;
   run.repeat_master.reset();
   run.waiting.clear();
   run.text_revision.reset();
-  run.joins = 0;
   run.reports.clear();
-  run.gathering.reset();
+  run.steps.clear();
+  run.up_since.reset();
+  run.began_ms = 0;
   run.first_failure.reset();
   run.failure_report.reset();
   run.ended_ms = 0;
   drop_kept(run);
-  run.logged_round.reset();
-  run.logged_begin = run.logged_end = run.logged_closed = run.logged_broken = false;
+  run.logged = {};
   gate_.send(ForgetRun{run.key, false});
-  log_new_life(run, now);
+  log_.begins_again(run, now);
 }
 
 std::size_t RunService::runs_of(ConnectionId client) const {
@@ -201,10 +190,21 @@ std::optional<Instant> RunService::next_deadline() const {
   return next && patient_until ? std::min(next, patient_until) : next ? next : patient_until;
 }
 
+void RunService::follow_progress(Run& run, Instant now) {
+  const RunLog::News news = log_.progress(run, now);
+  // In a first round rank 0 always publishes its address. In a round without torchrun nodes no node
+  // reads it.
+  if (news.round_complete && run.rendezvous->round() > 0)
+    run.repeat_master = now + options_.master_patience;
+  if (!news.ended) return;
+  note_failure_report(run);
+  record_end(run);
+}
+
 /// Called after everything that can change a run: logs and records the changes, and updates the
 /// run's deadline.
 void RunService::finish_change(Run& run, Instant now) {
-  log_progress(run, now);
+  follow_progress(run, now);
   record_changes(run, now);
   const bool nobody = run.rendezvous->members() == 0 || run.rendezvous->is_reusable();
   if (!nobody || has_one_life())
@@ -255,10 +255,10 @@ void RunService::woke_late(Duration late, Time time) {
       finish_change(here, time.now);
     });
   if (late < kFrozenAfter) return;
-  log(LogLine::Level::Warning,
-      "host_was_frozen seconds=" +
-          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +
-          " advice=\"nobody could be heard meanwhile: every lease begins anew\"");
+  log_.write(LogLine::Level::Warning,
+             "host_was_frozen seconds=" +
+                 std::to_string(std::chrono::duration_cast<std::chrono::seconds>(late).count()) +
+                 " advice=\"nobody could be heard meanwhile: every lease begins anew\"");
 }
 
 /// Handles the passing of time for one run.
@@ -284,7 +284,7 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
   }
   const auto known = clients_.find(from.value);
   if (const auto* hello = std::get_if<NativeHello>(&*request)) {
-    if (known == clients_.end()) return receive_hello(from, *hello, peer_address);
+    if (known == clients_.end()) return receive_hello(from, *hello, peer_address, time);
     return {NativeRefused{"hello came a second time, or after c10d requests"},
             "native message: hello came too late", "native hello came too late"};
   }
@@ -301,8 +301,8 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
   if (auto* report = std::get_if<NodeReport>(&*request))
     receive(from, client, std::move(*report), time.now);
   if (auto* answered = std::get_if<NodeAnswered>(&*request))
-    receive(from, client, std::move(*answered));
-  if (auto* join = std::get_if<NodeJoined>(&*request)) join->resumes = client.resumes;
+    questions_.answer(from, client.run->rendezvous->name_of(from), std::move(*answered));
+  add_facts(*request, {client.resumes, client.notices, wall_ms_});
   cut_reason(*request);
   std::visit(
       [&](auto& event) {
@@ -319,7 +319,7 @@ NativeAnswer RunService::receive(ConnectionId from, std::string_view json,
 }
 
 NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hello,
-                                       const std::string& peer_address) {
+                                       const std::string& peer_address, Time time) {
   const auto refuse = [&](const std::string& text) {
     return NativeAnswer{NativeRefused{text}, "native hello refused: " + text};
   };
@@ -329,9 +329,19 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                   options_.muster_version + " with protocol " +
                   std::to_string(kNativeProtocolVersion));
   if (hello.run_id.empty()) return refuse("the run id is empty");
-  if (!options_.only_run.empty() && hello.run_id != options_.only_run)
-    return refuse("run id " + hello.run_id + " is not served here, only " + options_.only_run +
-                  ": give each job a port of its own, or let musterd host them");
+  if (!options_.only_run.empty() && hello.run_id != options_.only_run) {
+    if (Run* only = find(std::string(kStateKeyPrefix) + options_.only_run); only != nullptr)
+      guard(*only, time.now, [&] {
+        only->rendezvous->note_refusal("one at " + peer_address + " has --rdzv-id=" + hello.run_id +
+                                       ", and this job has " + options_.only_run);
+        only->notify_pending = true;
+        finish_change(*only, time.now);
+      });
+    return refuse("this node has --rdzv-id=" + hello.run_id + ", and the job here has " +
+                  options_.only_run +
+                  ": give all nodes of a job the same id, and each job a port of its own, or let "
+                  "musterd host them");
+  }
   if (draining_) return refuse("the rendezvous is ending: run " + hello.run_id + " is over here");
   const std::string key = std::string(kStateKeyPrefix) + hello.run_id;
   // Otherwise the state of this run would stand in the place of a key of another run's round.
@@ -347,7 +357,8 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
                            .native = true,
                            .resumes = hello.resumes,
                            .generation = run->generation,
-                           .answers = hello.answers}};
+                           .answers = hello.answers,
+                           .notices = hello.notices}};
   const NativeWelcome welcome{
       .muster_version = options_.muster_version,
       .peer_address = peer_address,
@@ -356,7 +367,9 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
       .outlives_nodes = !has_one_life(),
       .takes_reports = true,
       .state_id = options_.state_id,
-      .state_is_shared = options_.shared_state && !options_.state_id.empty()};
+      .state_is_shared = options_.shared_state && !options_.state_id.empty(),
+      .notices = true,
+      .takes_progress = true};
   return {welcome, {}};
 }
 
@@ -382,7 +395,7 @@ void RunService::on_event(ConnectionId from, Client& client, const RendezvousEve
   const bool refused = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<JoinRefused>(action);
   });
-  if (join != nullptr && !refused && !waits_already) log_join(run, *join, time.now);
+  if (join != nullptr && !refused && !waits_already) log_.joined(run, *join, time.now);
   const bool waits_for_others = std::holds_alternative<NodeFinished>(event) &&
                                 run.rendezvous->name_of(from) && !run.rendezvous->outcome();
   if (waits_for_others) begin_to_wait(run, from, time.now);
@@ -405,23 +418,27 @@ void RunService::join_held_nodes(Time time) {
 void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
   if (actions.empty()) return;
   run.notify_pending = true;
-  log_recovery(run, actions, now);
-  log_restart(run, actions, now);
-  if (run.rendezvous->phase() == Rendezvous::Phase::Running) log_progress(run, now);
+  log_.recovery(run, actions, now);
+  log_.restart(run, actions, now);
+  if (run.rendezvous->phase() == Rendezvous::Phase::Running) follow_progress(run, now);
   for (RendezvousAction& action : actions)
     std::visit(
         [&](auto& message) {
           using Message = std::decay_t<decltype(message)>;
           if constexpr (std::is_same_v<Message, NodeGone>) {
-            log_gone(run, message, now);
+            log_.gone(run, message, now);
           } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
-            log_held_back(run, message, now);
+            log_.held_back(run, message, now);
           } else if constexpr (std::is_same_v<Message, FailureCounted>) {
-            log_late_failure(run, message, now);
+            log_.late_failure(run, message, now);
           } else if constexpr (std::is_same_v<Message, CommandsDiffer>) {
-            log_other_command(run, message, now);
+            log_.other_command(run, message, now);
+          } else if constexpr (std::is_same_v<Message, NoticeGiven> ||
+                               std::is_same_v<Message, NodeAnsweredNotice> ||
+                               std::is_same_v<Message, NoticeOver>) {
+            log_.notice(run, message, now);
           } else if constexpr (std::is_same_v<Message, ClockSkewSeen>) {
-            log_skew(run, message, now);
+            log_.clock_skew(run, message, now);
           } else if constexpr (std::is_same_v<Message, ReleaseFromExitBarrier>) {
             release_from_exit_barrier(run, message.client);
           } else if constexpr (!std::is_same_v<Message, RoundRecovered>) {
@@ -473,7 +490,7 @@ void RunService::repeat_master(Run& run) {
 void RunService::gone(ConnectionId client, Time time) {
   gate_.drop_client(client);
   held_joins_.erase(client.value);
-  end_questions(client);
+  questions_.drop_client(client);
   const auto found = clients_.find(client.value);
   if (found == clients_.end()) return;
   const std::vector<Client> all = std::move(found->second);

@@ -22,9 +22,11 @@
 #include "rendezvous/access/tls_allow.h"
 #include "rendezvous/host/durability_gate.h"
 #include "rendezvous/host/hosted_run.h"
+#include "rendezvous/host/node_questions.h"
 #include "rendezvous/host/node_reports.h"
 #include "rendezvous/host/rendezvous.h"
 #include "rendezvous/host/run_effect.h"
+#include "rendezvous/host/run_log.h"
 #include "rendezvous/host/run_registry.h"
 #include "rendezvous/messages/native_codec.h"
 #include "rendezvous/rounds/limits.h"
@@ -188,7 +190,7 @@ class RunService {
   /// Null if the run is not known.
   const Rendezvous* rendezvous(std::string_view run_id) const;
 
-  // For people (run_views.cc): bounded copies, made when somebody asks.
+  // For people (run_people.cc): bounded copies, made when somebody asks.
   /// The runs in `scope` from index `offset` on: at most `count`, and at most kMaxViewedRuns.
   RunsView view_runs(std::size_t offset, std::size_t count, Time time,
                      const RunScope& scope = {}) const;
@@ -209,7 +211,7 @@ class RunService {
   /// sentence that says why the node cannot be asked. std::nullopt if the run is not known.
   std::optional<std::string> ask(std::string_view id, int rank, NodeAsked question, Time time);
   /// The answer is no longer needed.
-  void forget_question(std::uint64_t number) { questions_.erase(number); }
+  void forget_question(std::uint64_t number) { questions_.forget(number); }
 
  private:
   using Run = HostedRun;
@@ -223,6 +225,7 @@ class RunService {
         false;  // It need not wait there: the other nodes go on without it.
     std::uint64_t generation = 0;
     bool answers = false;   // It answers questions (NodeAsked).
+    bool notices = false;   // It understands PreemptionNotice.
     std::string node = {};  // The name it had with its latest report.
     ReportLimiter reports = {};
   };
@@ -271,7 +274,7 @@ class RunService {
   bool answer_released(Run& run, Time time, std::optional<ConnectionId> asking = std::nullopt);
 
   NativeAnswer receive_hello(ConnectionId from, const NativeHello& hello,
-                             const std::string& peer_address);
+                             const std::string& peer_address, Time time);
   void on_event(ConnectionId from, Client& client, const RendezvousEvent& event, Time time);
   bool may_join(ConnectionId from, Client& client, const NodeJoined& event, Instant now);
   bool must_hold(const Run& run) const;
@@ -296,52 +299,31 @@ class RunService {
   }
   CompareSetOutcome when_recorded(ConnectionId from, CompareSetOutcome outcome);
 
-  RunSummary summary_of(const Run& run) const;
+  RunSummary summary_of(const Run& run, Time time) const;
   RunsView view_runs_of(const RunScope& scope, std::size_t offset, std::size_t count,
                         Time time) const;
-  // run_questions.cc: reports of nodes, and questions to them.
   void receive(ConnectionId from, Client& client, NodeReport report, Instant now);
-  void receive(ConnectionId from, const Client& client, NodeAnswered answered);
-  void end_questions(ConnectionId client);
   std::optional<ConnectionId> native_client(const Run& run, const NodeName& name) const;
 
-  // run_log.cc: the log, and the run's history.
-  void record(Run& run, RunEvent event, Instant now);
-  void log_begin(Run& run, Instant now);
-  void log_forgotten(const Run& run);
-  void log_new_life(Run& run, Instant now);
-  void log_join(Run& run, const NodeJoined& event, Instant now);
-  void log_gone(Run& run, const NodeGone& gone, Instant now);
-  void log_operation(Run& run, const OperatorAsked& asked, Instant now);
-  void log_kept_out(Run& run, const NodeName& name, Instant now);
-  void log_held_back(Run& run, const NodeHeldBack& held, Instant now);
-  void log_other_command(Run& run, const CommandsDiffer& differ, Instant now);
-  void log_late_failure(Run& run, const FailureCounted& failure, Instant now);
-  void log_skew(Run& run, const ClockSkewSeen& seen, Instant now);
-  void log_restart(Run& run, const RendezvousActions& actions, Instant now);
-  void log_recovery(Run& run, const RendezvousActions& actions, Instant now);
-  void log_progress(Run& run, Instant now);
-  void log_broken(Run& run, Instant now);
+  void follow_progress(Run& run, Instant now);
   void log_state_problem();
-  void log(LogLine::Level level, std::string line);
-  void log(LineLimit& limit, LogLine::Level level, std::string line, Instant now);
 
   RunServiceOptions options_;
   std::size_t report_bytes_ = 0;  // Declared before runs_: their destructors change it.
   RunRegistry runs_;
   /// A torchrun connection may take part in several runs, a muster connection in one.
   std::map<std::uint32_t, std::vector<Client>> clients_;
-  std::map<std::uint64_t, ConnectionId> questions_;  // By number: the connection that is asked.
   DurabilityGate gate_;
+  std::int64_t wall_ms_ = 0;  // The latest wall-clock time seen, in ms since 1970.
+  RunLog log_{gate_, wall_ms_};
+  NodeQuestions questions_{gate_};
   std::map<std::uint32_t, HeldJoin> held_joins_;  // By connection, while no run can begin.
   Instant refuse_joins_at_{};     // At or before the earliest `until` of held_joins_.
   std::deque<EndedRun> history_;  // Oldest first.
   std::set<std::pair<std::int64_t, std::string>> kept_;  // Run::ended_ms and key: see keep_ended().
   std::size_t state_clients_ = 0;
   std::uint64_t rendered_nodes_ = 0;
-  RunCounters counters_;
   bool draining_ = false;
-  std::int64_t wall_ms_ = 0;  // The latest wall-clock time seen, in ms since 1970.
   MemoryAccount* account_ = nullptr;
 };
 

@@ -48,6 +48,26 @@ class DecodedTexts {
   std::optional<Decoded> expected_;
 };
 
+bool RunService::return_key_to_store(std::string_view key) {
+  Run* run = find(key);
+  if (run == nullptr || has_one_life() || !run->rendezvous->untouched()) return false;
+  const auto is_native = [&](std::uint32_t client) {
+    const auto known = clients_.find(client);
+    return known != clients_.end() && known->second.front().native;
+  };
+  if (std::any_of(run->clients.begin(), run->clients.end(), is_native)) return false;
+  for (const std::uint32_t client : run->clients) {
+    const auto known = clients_.find(client);
+    if (known == clients_.end()) continue;
+    std::erase_if(known->second, [&](const Client& one) { return one.run == run; });
+    if (!known->second.empty()) continue;
+    clients_.erase(known);
+    --state_clients_;
+  }
+  erase(*run);
+  return true;
+}
+
 bool RunService::has_too_many_runs(ConnectionId client) const {
   const auto known = clients_.find(client.value);
   return known != clients_.end() && known->second.size() >= options_.runs_per_connection;

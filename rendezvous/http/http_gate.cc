@@ -1,5 +1,6 @@
 #include "rendezvous/http/http_gate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -25,6 +26,23 @@ RouteError needs_proof() {
   return {401, "token_needed",
           "the key is right, but only a proof of the token reads logs and changes runs: use "
           "musterctl --rdzv-token-file FILE"};
+}
+
+// For people with a browser. `sentence` is a text of this file: nothing from outside is in it.
+Reply page_reply(unsigned status, const std::string& sentence) {
+  return {
+      status, "text/html; charset=utf-8",
+      "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<meta name=\"color-scheme\" content=\"light dark\"><title>muster asks for its token"
+      "</title></head>\n<body>\n<h1>muster</h1>\n<p>" +
+          sentence +
+          "</p>\n<pre>musterctl --rdzv-token-file FILE open</pre>\n<p>It prints a link for this "
+          "browser, which works once, within a minute.</p>\n</body>\n</html>\n"};
+}
+
+bool is_browser(const Request& request) {
+  return request[beast::http::field::accept].find("text/html") != beast::string_view::npos;
 }
 
 Credentials credentials_of(const Request& request) {
@@ -77,8 +95,17 @@ bool HttpGate::may_read_on() const {
 /// The answer is the same whether the run is known here or not: only clients that may join the run
 /// may learn that.
 std::optional<Reply> HttpGate::refusal_of_run(const Route& route) {
-  const std::string_view run = run_of(route);
-  if (run.empty() || scope().admits(run)) return std::nullopt;
+  const RunScope admitted = scope();
+  std::string_view run = run_of(route);
+  if (run.empty() || admitted.admits(run)) {
+    const auto* stream = std::get_if<EventStream>(&route);
+    if (stream == nullptr) return std::nullopt;
+    const auto refused =
+        std::find_if(stream->watched.begin(), stream->watched.end(),
+                     [&](const std::string& watched) { return !admitted.admits(watched); });
+    if (refused == stream->watched.end()) return std::nullopt;
+    run = *refused;
+  }
   const std::string text = not_in_scope_text(run, peer_names());
   log_refused(shared_, peer_, "http certificate", text);
   return error_reply({403, "run_not_allowed", text});
@@ -150,6 +177,10 @@ Reply HttpGate::ask_for_token(const Request& request, bool may_read) {
     log_refused(shared_, peer_, "http token",
                 "the key or the proof is not that of this musterd's token");
   Reply reply = error_reply(may_read ? needs_proof() : not_allowed_in());
+  if (!may_read && request.target() == "/" && is_browser(request))
+    reply = page_reply(401,
+                       "This musterd asks for its token. Run this where you have the token's "
+                       "file:");
   nonce_ = shared_.access.new_nonce();
   reply.fields = {{beast::http::field::www_authenticate, "Bearer realm=\"musterd\""},
                   {beast::http::field::www_authenticate, http_challenge(nonce_)}};
@@ -168,6 +199,10 @@ Reply HttpGate::log_in(const Login& login, const Request& request) {
   std::optional<std::string> cookie;
   if (shared_.access.has_token() && request.method() == beast::http::verb::get)
     cookie = shared_.access.finish_login(login.secret, now());
+  if (!cookie && is_browser(request))
+    return page_reply(401,
+                      "This link was used already, is older than a minute, or is another "
+                      "musterd's. Make a new one:");
   if (!cookie)
     return error_reply({401, "link_not_good",
                         "this link was used already, is older than a minute, or is another "

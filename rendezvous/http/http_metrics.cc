@@ -96,6 +96,10 @@ void add_counters(Text& text, const RunCounters& counters) {
   text.begin("muster_runs_ended_total", "counter", "Runs that have ended, by outcome.");
   text.sample(std::to_string(counters.runs_succeeded), {{"outcome", "succeeded"}});
   text.sample(std::to_string(counters.runs_failed), {{"outcome", "failed"}});
+  text.sample(std::to_string(counters.runs_preempted), {{"outcome", "preempted"}});
+  total("muster_runs_hopeless_total",
+        "Failed runs that --restart-policy has ended because they got no further.",
+        counters.runs_hopeless);
   total("muster_rounds_completed_total", "Rounds that were complete.", counters.rounds);
   total("muster_rounds_resumed_total", "Rounds whose nodes came back to a restarted musterd.",
         counters.rounds_resumed);
@@ -103,6 +107,7 @@ void add_counters(Text& text, const RunCounters& counters) {
   for (std::size_t i = 0; i < kRestartCauses; ++i)
     text.sample(std::to_string(counters.restarts[i]),
                 {{"cause", to_string(static_cast<RestartCause>(i))}});
+  total("muster_notices_total", "Notices that a node will go.", counters.notices);
   total("muster_nodes_joined_total", "Joins of muster nodes.", counters.nodes_joined);
   total("muster_nodes_left_total", "Nodes that left on purpose.", counters.nodes_left);
   total("muster_nodes_lost_total", "Nodes that were lost.", counters.nodes_lost);

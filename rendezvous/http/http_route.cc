@@ -16,6 +16,7 @@
 #include "base/percent.h"
 #include "rendezvous/http/page_assets.h"
 #include "rendezvous/rounds/limits.h"
+#include "rendezvous/rounds/notice.h"
 #include "rendezvous/rounds/run_view.h"
 
 namespace muster::http {
@@ -35,14 +36,23 @@ RouteError bad_request(std::string message) {
   return {400, "bad_request", std::move(message)};
 }
 
+// One of a query's parameters, "name=value".
+struct Parameter {
+  std::string_view pair, name, value;
+};
+// Removes the first parameter of a query that is not empty, and returns it.
+Parameter take_parameter(std::string_view& query) {
+  const std::string_view pair = query.substr(0, query.find('&'));
+  query.remove_prefix(std::min(query.size(), pair.size() + 1));
+  const std::string_view name = pair.substr(0, pair.find('='));
+  return {pair, name, pair.substr(std::min(pair.size(), name.size() + 1))};
+}
+
 // Parses a query such as "offset=3&limit=10".
 boost::system::result<Page, RouteError> parse_page(std::string_view query, std::size_t most) {
   Page page{0, most};
   while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const std::string_view name = pair.substr(0, pair.find('='));
-    const std::string_view value = pair.substr(std::min(pair.size(), name.size() + 1));
+    const auto [pair, name, value] = take_parameter(query);
     if (name != "offset" && name != "limit")
       return bad_request("unknown parameter '" + std::string(name) +
                          "': this resource knows offset and limit");
@@ -53,6 +63,30 @@ boost::system::result<Page, RouteError> parse_page(std::string_view query, std::
   }
   page.limit = std::min(page.limit, most);
   return page;
+}
+
+boost::system::result<std::string, RouteError> parse_run_id(std::string_view text) {
+  auto id = percent_decode(text);
+  if (!id || id->empty() || id->size() > kMaxRunIdBytes)
+    return bad_request("the run id is empty, too long or not percent-encoded");
+  return *std::move(id);
+}
+
+// Parses a query such as "run=a&run=b".
+Routed route_of_events(std::string_view query) {
+  EventStream stream;
+  while (!query.empty()) {
+    const std::string_view pair = take_parameter(query).pair;
+    constexpr std::string_view kRun = "run=";
+    if (!pair.starts_with(kRun))
+      return bad_request("the stream of the list knows run=ID, once for each run to watch");
+    auto id = parse_run_id(pair.substr(kRun.size()));
+    if (!id) return id.error();
+    if (stream.watched.size() == kMaxWatchedRuns)
+      return bad_request("a stream watches at most " + std::to_string(kMaxWatchedRuns) + " runs");
+    stream.watched.push_back(*std::move(id));
+  }
+  return stream;
 }
 
 std::vector<std::string_view> split_path(std::string_view path) {
@@ -68,10 +102,7 @@ std::vector<std::string_view> split_path(std::string_view path) {
 // Parses a query such as "stream=stderr&offset=-1000&attempt=2".
 Routed route_of_log(RankQuestion question, std::string_view query) {
   while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const std::string_view name = pair.substr(0, pair.find('='));
-    const std::string_view value = pair.substr(std::min(pair.size(), name.size() + 1));
+    const auto [pair, name, value] = take_parameter(query);
     if (name == "stream" && (value == "stdout" || value == "stderr"))
       question.asked.from_stderr = value == "stderr";
     else if (!(name == "offset" && parse_number(value, question.asked.offset)) &&
@@ -96,12 +127,41 @@ Routed route_of_rank(std::string id, const std::vector<std::string_view>& parts,
   return RouteError{404, "not_found", "a rank has /log, and POST finds /stacks"};
 }
 
-Routed route_of_node(std::string id, const std::vector<std::string_view>& parts) {
+std::size_t characters_in(std::string_view text) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; };
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins));
+}
+
+/// Parses "notice=120&reason=kernel%20update" into a drain with a notice.
+Routed route_of_notice(Action action, std::string_view query) {
+  std::int64_t seconds = 0;
+  while (!query.empty()) {
+    const auto [pair, name, value] = take_parameter(query);
+    const auto reason = name == "reason" ? percent_decode(value) : std::nullopt;
+    if (reason && characters_in(*reason) <= kMaxNoticeReasonBytes)
+      action.asked.reason = *reason;
+    else if (name != "notice" || !parse_number(value, seconds) || seconds < 1 ||
+             seconds > kMaxNoticeSeconds)
+      return bad_request("a drain knows notice, 1 to " + std::to_string(kMaxNoticeSeconds) +
+                         " seconds, and reason, a text of at most " +
+                         std::to_string(kMaxNoticeReasonBytes) + " characters");
+  }
+  if (seconds == 0) return action;  // Without a notice nobody is told the reason.
+  action.asked.notice = std::chrono::seconds(seconds);
+  if (action.asked.reason.empty()) action.asked.reason = "drained by an operator";
+  return action;
+}
+
+Routed route_of_node(std::string id, const std::vector<std::string_view>& parts,
+                     std::string_view query) {
   using What = OperatorAsked::What;
   auto node = percent_decode(parts[5]);
   if (!node || node->empty() || node->size() > kMaxNodeTextBytes)
     return bad_request("the node's name is empty, too long or not percent-encoded");
   const std::string_view what = parts[6];
+  if (what == "drain" && !query.empty())
+    return route_of_notice({std::move(id), {What::Drain, std::move(*node)}}, query);
+  if (!query.empty()) return bad_request("only drain knows parameters: notice and reason");
   if (what == "drain") return Action{std::move(id), {What::Drain, std::move(*node)}};
   if (what == "exclude") return Action{std::move(id), {What::Exclude, std::move(*node)}};
   if (what == "allow") return Action{std::move(id), {What::Allow, std::move(*node)}};
@@ -109,9 +169,8 @@ Routed route_of_node(std::string id, const std::vector<std::string_view>& parts)
 }
 
 Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view query) {
-  auto id = percent_decode(parts[3]);
-  if (!id || id->empty() || id->size() > kMaxRunIdBytes)
-    return bad_request("the run id is empty, too long or not percent-encoded");
+  auto id = parse_run_id(parts[3]);
+  if (!id) return id.error();
   const std::string_view what = parts.size() > 4 ? parts[4] : std::string_view();
   if (parts.size() == 5 && what == "nodes") {
     const auto page = parse_page(query, kMaxViewedNodes);
@@ -119,16 +178,18 @@ Routed route_of_run(const std::vector<std::string_view>& parts, std::string_view
     return NodeList{std::move(*id), *page};
   }
   if (parts.size() == 7 && what == "ranks") return route_of_rank(std::move(*id), parts, query);
+  if (parts.size() == 7 && what == "nodes") return route_of_node(std::move(*id), parts, query);
   if (!query.empty()) return bad_request("this resource knows no parameters");
   if (parts.size() == 4) return OneRun{std::move(*id)};
   if (parts.size() == 5 && what == "events") return EventStream{std::move(*id)};
+  if (parts.size() == 5 && what == "steps") return StepList{std::move(*id)};
   if (parts.size() == 5 && what == "restart")
     return Action{std::move(*id), OperatorAsked::What::Restart};
   if (parts.size() == 5 && what == "stop") return Action{std::move(*id), OperatorAsked::What::Stop};
-  if (parts.size() == 7 && what == "nodes") return route_of_node(std::move(*id), parts);
-  return RouteError{404, "not_found",
-                    "a run has /nodes, /events, /ranks/RANK/log, and POST finds /restart, /stop, "
-                    "/ranks/RANK/stacks and /nodes/NODE/drain, exclude or allow"};
+  return RouteError{
+      404, "not_found",
+      "a run has /nodes, /steps, /events, /ranks/RANK/log, and POST finds /restart, /stop, "
+      "/ranks/RANK/stacks and /nodes/NODE/drain, exclude or allow"};
 }
 
 Routed route_of_path(std::string_view path, std::string_view query) {
@@ -144,17 +205,20 @@ Routed route_of_path(std::string_view path, std::string_view query) {
     if (!query.starts_with(kLoginSecret)) return bad_request("the link has no secret");
     return Login{std::string(query.substr(kLoginSecret.size()))};
   }
+  if (api && parts.size() == 3 && parts[2] == "events") return route_of_events(query);
   if (!query.empty()) return bad_request("this resource knows no parameters");
-  if (api && parts.size() == 3 && parts[2] == "events") return EventStream{};
+  if (api && parts.size() == 3 && parts[2] == "server") return ServerInfo{};
   if (api && parts.size() == 3 && parts[2] == "login") return NewLogin{};
   if (const auto asset = find_asset(path)) return *asset;
   if (path == "/healthz") return Health{};
   if (path == "/readyz") return Ready{};
   if (path == "/metrics") return Metrics{};
-  return RouteError{404, "not_found",
-                    "there are /, /api/v1/runs, /api/v1/runs/ID, /api/v1/runs/ID/nodes, "
-                    "/api/v1/runs/ID/events, /api/v1/events, /api/v1/openapi.json, /metrics, "
-                    "/healthz and /readyz"};
+  return RouteError{
+      404, "not_found",
+      "there are /, /api/v1/runs, /api/v1/runs/ID, /api/v1/runs/ID/nodes, "
+      "/api/v1/runs/ID/steps, /api/v1/runs/ID/events, /api/v1/events, /api/v1/server, "
+      "/api/v1/openapi.json, /metrics, "
+      "/healthz and /readyz"};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include <boost/system/result.hpp>
 
@@ -38,10 +39,19 @@ struct NodeList {
   std::string id;
   Page page;
 };
-/// Server-sent events of one run. If the id is empty: of the list of runs.
-struct EventStream {
+/// How fast the workers of a run have taken their steps.
+struct StepList {
   std::string id;
 };
+/// Server-sent events of one run. If the id is empty: of the list of runs, and of the watched runs.
+struct EventStream {
+  std::string id;
+  std::vector<std::string> watched = {};
+};
+/// The most runs that one stream watches beside the list.
+inline constexpr std::size_t kMaxWatchedRuns = 8;
+/// Which program this is, and where it runs.
+struct ServerInfo {};
 
 /// The link by which a browser logs in.
 struct Login {
@@ -63,8 +73,8 @@ struct RankQuestion {
   NodeAsked asked;
 };
 
-using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, RunList, OneRun,
-                           NodeList, EventStream, RankQuestion>;
+using Route = std::variant<Action, NewLogin, Login, Asset, Health, Ready, Metrics, ServerInfo,
+                           RunList, OneRun, NodeList, StepList, EventStream, RankQuestion>;
 
 /// Whether the route needs POST, because it changes something or makes a node do work.
 inline bool changes(const Route& route) {

@@ -2,7 +2,9 @@
 
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -17,11 +19,13 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <climits>
 #include <spdlog/spdlog.h>
 
 #include "base/net/guarded_loop.h"
 #include "base/net/no_throw.h"
 #include "base/net/spawn_task.h"
+#include "base/net/unmapped.h"
 #include "base/system/clock.h"
 #include "base/system/thread_without_signals.h"
 #include "rendezvous/http/http_reply.h"
@@ -87,6 +91,12 @@ SharedView view_of(const HttpSource& source, const ViewRequest& request) {
   return std::make_shared<const View>(std::move(*run));
 }
 
+// Without a look-up in DNS. Empty: this machine has no name.
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
 constexpr auto kAnswersWithin = std::chrono::seconds(1);
 
 // Lowers the priority of the HTTP thread, so that the threads that serve the jobs run first if all
@@ -128,6 +138,8 @@ class HttpServer::Impl {
 
   void run(asio::io_context& runs_loop, const FindSource& find) {
     shared_->began_seconds = seconds_of(wall_now());
+    shared_->server.host = host_name();
+    shared_->server.version = MUSTER_VERSION;
     shared_->loopback_only = endpoint().address().is_loopback();
     shared_->views = std::make_shared<ViewSource>(
         loop_, [&runs_loop, find](ViewRequest request, std::function<void(SharedView)> done) {

@@ -40,11 +40,12 @@ inline constexpr std::size_t kMaxRequestsPerConnection = 1'000;
 /// the time in which a reply must be read.
 inline constexpr Duration kRequestWithin = std::chrono::seconds(10);
 
-/// The access control of the HTTP server.
+/// The access control of the HTTP server, and the port where the nodes meet, which the page shows.
 struct HttpDoor {
   SharedTokenCrypto token = {};  // Null: no token. Then the address must be a loopback address.
   SharedTls tls = {};  // Null: no TLS. With TLS, clients without it can only use the health checks.
   SharedTlsRules tls_rules = {};  // The runs that a client may see and change. Null: all runs.
+  std::uint16_t nodes_port = 0;   // 0: not known.
 };
 
 /// The source of the runs that are shown.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -25,6 +26,7 @@ namespace muster::http {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
+using RequestParser = beast::http::request_parser<beast::http::string_body>;
 using Response = beast::http::response<beast::http::string_body>;
 
 namespace {
@@ -39,8 +41,8 @@ constexpr int kIntervalsPerComment = 30;  // A comment every 15 s shows that the
 Reply no_such_run(const std::string& id) {
   return error_reply({404, "unknown_run",
                       "no run '" + id +
-                          "' is known here: it has not begun, it is forgotten, or "
-                          "it meets elsewhere"});
+                          "' is known here: it has not begun, it meets elsewhere, or it ended so "
+                          "long ago that newer runs have taken its place (musterd --history)"});
 }
 
 /// The error reply to a request whose view is not available. std::nullopt: the view is available.
@@ -87,11 +89,13 @@ class Session {
 
  private:
   asio::awaitable<bool> serve_one(bool is_last);
+  asio::awaitable<beast::error_code> read(RequestParser& parser);
   asio::awaitable<Reply> answer(const Route& route);
   asio::awaitable<Reply> ask(RankQuestion question);
   asio::awaitable<Reply> act(Action action);
   asio::awaitable<bool> send(Reply reply, const Request& request, bool keep);
-  asio::awaitable<void> stream_events(std::string id, std::uint64_t seen);
+  asio::awaitable<void> stream_events(EventStream asked, std::uint64_t seen);
+  asio::awaitable<std::string> news_of(std::string run, std::string& digest);
   asio::awaitable<bool> write(std::string text);
   asio::awaitable<SharedView> fetch_view(ViewRequest request) {
     return shared_->views->get(std::move(request));
@@ -144,14 +148,35 @@ asio::awaitable<void> Session::run() {
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
+/// Reads a request. A client that waits with its body for "100 Continue" (RFC 9110, 10.1.1) gets
+/// that, unless the fields alone are refused.
+asio::awaitable<beast::error_code> Session::read(RequestParser& parser) {
+  namespace http = beast::http;
+  const auto [header_ec, header_bytes] =
+      co_await http::async_read_header(stream_, buffer_, parser, kNoThrow);
+  if (header_ec) co_return header_ec;
+  const auto& request = parser.get();
+  const bool waits = !parser.is_done() && request.version() == 11 &&
+                     beast::iequals(request[http::field::expect], "100-continue");
+  if (waits) {
+    static constexpr std::string_view kContinue =
+        "HTTP/1.1 100 Continue\r\n\r\n";  // Within the time of the whole request.
+    const auto [write_ec, written] =
+        co_await asio::async_write(stream_, asio::buffer(kContinue), kNoThrow);
+    if (write_ec) co_return write_ec;
+  }
+  const auto [ec, bytes] = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
+  co_return ec;
+}
+
 asio::awaitable<bool> Session::serve_one(bool is_last) {
-  beast::http::request_parser<beast::http::string_body> parser;
+  RequestParser parser;
   parser.header_limit(kMaxHeaderBytes);
   parser.body_limit(kMaxBodyBytes);
   stream_.expires_after(kRequestWithin);
   std::optional<IdleConnections::Place> idle;
   if (!gate_.has_proven()) idle.emplace(shared_->idle, gate_.peer(), [this] { stream_.cancel(); });
-  const auto [ec, bytes] = co_await beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+  const beast::error_code ec = co_await read(parser);
   idle.reset();
   if (ec) {
     auto reply = reply_to(ec);
@@ -192,7 +217,8 @@ asio::awaitable<bool> Session::serve_one(bool is_last) {
     std::uint64_t seen = 0;
     const std::string last(request["Last-Event-ID"]);
     std::from_chars(last.data(), last.data() + last.size(), seen);
-    co_await stream_events(events->id, seen);
+    EventStream asked = *events;
+    co_await stream_events(std::move(asked), seen);
     co_return false;
   }
   Reply reply = co_await answer(*route);
@@ -246,6 +272,10 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
     Reply page{200, std::string(asset->type), std::string(asset->content)};
     co_return page;
   }
+  if (std::holds_alternative<ServerInfo>(route)) {
+    Reply server{200, kJsonType, server_json(shared_->server) + "\n"};
+    co_return server;
+  }
   ViewRequest wanted;
   if (const auto* list = std::get_if<RunList>(&route)) {
     wanted.what = ViewRequest::What::Runs;
@@ -260,6 +290,9 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
     wanted.run = nodes->id;
     wanted.offset = nodes->page.offset;
     wanted.limit = nodes->page.limit;
+  } else if (const auto* steps = std::get_if<StepList>(&route)) {
+    wanted.what = ViewRequest::What::Run;
+    wanted.run = steps->id;
   } else if (const auto* events = std::get_if<EventStream>(&route)) {  // HEAD
     Reply head{200, "text/event-stream", {}};
     if (events->id.empty()) co_return head;
@@ -280,6 +313,8 @@ asio::awaitable<Reply> Session::answer(const Route& route) {
     Reply reply{200, kJsonType, {}};
     if (std::holds_alternative<EventStream>(route))
       reply.type = "text/event-stream";
+    else if (std::holds_alternative<StepList>(route))
+      reply.body = steps_json(*run) + "\n";
     else
       reply.body =
           (std::holds_alternative<NodeList>(route) ? nodes_json(*run) : run_json(*run)) + "\n";
@@ -362,25 +397,44 @@ std::string messages_of(const RunView& view, std::string& digest, std::uint64_t&
   return text;
 }
 
-// Counts a stream while it lives.
+// Counts a stream while it lives. Each run that it watches counts as one more: it costs a view.
 class StreamCount {
  public:
-  explicit StreamCount(Shared& shared) : shared_(shared) { ++shared_.streams; }
+  StreamCount(Shared& shared, std::size_t count) : shared_(shared), count_(count) {
+    shared_.streams += count_;
+  }
   StreamCount(const StreamCount&) = delete;
   StreamCount& operator=(const StreamCount&) = delete;
-  ~StreamCount() { --shared_.streams; }
+  ~StreamCount() { shared_.streams -= count_; }
 
  private:
   Shared& shared_;
+  std::size_t count_;
 };
 
-asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen) {
+/// The message about a watched run, if anything in it has changed. A run that is not known, or not
+/// for this client any more, is reported once, and again after it has come.
+asio::awaitable<std::string> Session::news_of(std::string run, std::string& digest) {
+  ViewRequest wanted{.what = ViewRequest::What::Run, .run = run};
+  const SharedView view = co_await fetch_view(std::move(wanted));
+  if (view == nullptr || std::holds_alternative<StandingBy>(*view)) co_return std::string();
+  const auto* known = std::get_if<RunView>(view.get());
+  const bool shown = known != nullptr && gate_.scope().admits(run);
+  std::string now = shown ? digest_of(*known) : "unknown";
+  if (now == digest) co_return std::string();
+  digest = std::move(now);
+  co_return shown ? message("run", run_json(*known)) : message("forgotten", id_json(run));
+}
+
+asio::awaitable<void> Session::stream_events(EventStream asked, std::uint64_t seen) {
+  const std::string id = asked.id;
   ViewRequest wanted{
       .what = ViewRequest::What::Runs, .run = id, .limit = kMaxViewedRuns, .scope = gate_.scope()};
   if (!id.empty()) wanted = {.what = ViewRequest::What::Run, .run = id};
   const Request none{beast::http::verb::get, "/", 11};
   SharedView view = co_await fetch_view(wanted);
-  const bool full = shared_->streams >= kMaxStreams;
+  const std::size_t cost = 1 + asked.watched.size();
+  const bool full = shared_->streams + cost > kMaxStreams;
   auto refusal = refusal_of_view(view, id);
   if (full)
     refusal =
@@ -391,7 +445,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
     co_await send(std::move(refused), none, false);
     co_return;
   }
-  const StreamCount count(*shared_);
+  const StreamCount count(*shared_, cost);
   Response response{beast::http::status::ok, 11};
   set_security(response);
   response.set(beast::http::field::content_type, "text/event-stream");
@@ -403,6 +457,7 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
   if (ec) co_return;
   asio::steady_timer pause(stream_.get_executor());
   std::string digest;
+  std::vector<std::string> digests(asked.watched.size());
   for (int quiet = 0;; ++quiet) {
     std::string text;
     if (view != nullptr && std::holds_alternative<UnknownRun>(*view)) {
@@ -418,6 +473,8 @@ asio::awaitable<void> Session::stream_events(std::string id, std::uint64_t seen)
         text = message("runs", runs_json(runs));
       }
     }
+    for (std::size_t i = 0; i < digests.size(); ++i)
+      text += co_await news_of(asked.watched[i], digests[i]);
     if (text.empty() && quiet >= kIntervalsPerComment) text = ": still here\n\n";
     if (!text.empty()) {
       quiet = 0;

@@ -18,6 +18,7 @@
 #include "rendezvous/http/http_route.h"
 #include "rendezvous/http/http_server.h"
 #include "rendezvous/http/idle_connections.h"
+#include "rendezvous/http/run_view_json.h"
 #include "rendezvous/http/view_source.h"
 #include "rendezvous/tls/tls_pump.h"
 
@@ -47,7 +48,8 @@ struct Shared {
   explicit Shared(HttpDoor door)
       : access(std::move(door.token)),
         tls(std::move(door.tls)),
-        tls_rules(std::move(door.tls_rules)) {}
+        tls_rules(std::move(door.tls_rules)),
+        server{.port = door.nodes_port} {}
 
   HttpAccess access;
   SharedTls tls;             // Null: plain HTTP.
@@ -64,6 +66,7 @@ struct Shared {
   std::size_t operator_connections = 0;
   std::function<void()> on_operators_gone;
   double began_seconds = 0;
+  ServerFacts server;
   /// Whether only this machine reaches the server. Then browsers must use a loopback name.
   bool loopback_only = true;
 };

@@ -1,6 +1,8 @@
 #include "rendezvous/http/run_view_json.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -53,9 +55,22 @@ OrderedJson to_json(const RunEvent& event, const Clock& clock) {
   return json;
 }
 
+OrderedJson budgets_json(const RunSummary& run) {
+  if (!run.budgets) return nullptr;
+  const auto budget = [](int used, std::optional<int> allowed) {
+    if (!allowed) return OrderedJson(nullptr);
+    return OrderedJson{{"used", used}, {"allowed", *allowed}};
+  };
+  return {{"failures", budget(run.costs.failures, run.budgets->failures)},
+          {"hangs", budget(run.costs.hangs, run.budgets->policy.hangs)},
+          {"nodes", budget(run.costs.nodes, run.budgets->policy.nodes)}};
+}
+
 OrderedJson to_json(const RunSummary& run, const Clock& clock) {
   OrderedJson ended = nullptr;
   if (run.ended_before) ended = clock(clock.now - *run.ended_before);
+  OrderedJson began = nullptr;
+  if (run.began_before) began = clock(clock.now - *run.began_before);
   return {{"id", run.id},
           {"state", to_string(run.state)},
           {"reason", run.reason},
@@ -63,11 +78,16 @@ OrderedJson to_json(const RunSummary& run, const Clock& clock) {
           {"generation", run.generation},
           {"restarts_used", run.restarts_used},
           {"restarts_allowed", or_null(run.restarts_allowed)},
+          {"restart_budgets", budgets_json(run)},
+          {"attempts_without_progress", run.costs.without_progress},
           {"min_nodes", or_null(run.min_nodes)},
           {"max_nodes", or_null(run.max_nodes)},
           {"nodes", run.nodes},
           {"nodes_in_round", run.nodes_in_round},
           {"last_event", or_null(run.last_event)},
+          {"began_at", began},
+          {"began_seconds", or_null(run.began_before)},
+          {"up_seconds", or_null(run.up_for)},
           {"ended_at", ended},
           {"ended_seconds", or_null(run.ended_before)},
           {"first_failure",
@@ -124,7 +144,8 @@ OrderedJson report_json(const NodeView& node, const Clock& clock) {
           {"starts", report.starts},
           {"workers_total", report.workers},
           {"workers", std::move(workers)},
-          {"failure", report.failure ? to_json(*report.failure) : OrderedJson(nullptr)}};
+          {"failure", report.failure ? to_json(*report.failure) : OrderedJson(nullptr)},
+          {"zygote_bytes", or_null(report.zygote_bytes)}};
 }
 
 OrderedJson to_json(const Strikes& strikes) {
@@ -145,6 +166,31 @@ OrderedJson to_json(const HostStrikes& host) {
   return json;
 }
 
+/// The deadline is by the host's wall clock, as the notice came: it does not move between views.
+OrderedJson to_json(const DoomView& doom) {
+  return {{"seconds", seconds(doom.left)},
+          {"deadline", utc_text(std::chrono::milliseconds(doom.deadline_ms))},
+          {"reason", doom.reason}};
+}
+
+OrderedJson names_json(const std::vector<NodeName>& names) {
+  OrderedJson list = OrderedJson::array();
+  for (const NodeName& name : names)
+    list.push_back(to_string(name));
+  return list;
+}
+
+OrderedJson to_json(const NoticeView& notice) {
+  OrderedJson json = to_json(notice.first);
+  json["follow"] = notice.stops ? "stop" : "shrink";
+  json["doomed_total"] = notice.doomed_total;
+  json["doomed"] = names_json(notice.doomed);
+  json["saved_total"] = notice.saved;
+  json["silent_total"] = notice.silent_total;
+  json["silent"] = names_json(notice.silent);
+  return json;
+}
+
 OrderedJson to_json(const NodeView& node, const Clock& clock) {
   return {{"name", to_string(node.name)},
           {"address", node.name.addr},
@@ -159,8 +205,40 @@ OrderedJson to_json(const NodeView& node, const Clock& clock) {
           {"silent_seconds", or_null(node.silent)},
           {"absent_seconds", or_null(node.absent)},
           {"kept_out", node.kept_out ? OrderedJson(name_of(*node.kept_out)) : OrderedJson(nullptr)},
+          {"notice", node.notice ? to_json(*node.notice) : OrderedJson(nullptr)},
+          {"saved", or_null(node.saved)},
           {"strikes", to_json(node.strikes)},
           {"report", report_json(node, clock)}};
+}
+
+std::string utc_of(std::int64_t ms) {
+  return utc_text(std::chrono::milliseconds(ms));
+}
+
+OrderedJson to_json(const PreviousRun& run, const Clock& clock) {
+  const char* state = run.succeeded ? "succeeded" : run.preempted ? "preempted" : "failed";
+  OrderedJson json{{"state", state},
+                   {"reason", run.why},
+                   {"restarts_used", run.restarts_used},
+                   {"ended_at", nullptr},
+                   {"ended_seconds", nullptr},
+                   {"first_failure", nullptr},
+                   {"first_failure_report", nullptr}};
+  if (run.ended_at_ms) {
+    const auto ago = clock.wall.microseconds / 1'000 - *run.ended_at_ms;
+    json["ended_at"] = utc_of(*run.ended_at_ms);
+    json["ended_seconds"] = static_cast<double>(std::max<std::int64_t>(0, ago)) / 1000;
+  }
+  if (const auto& failure = run.first_failure)
+    json["first_failure"] = {
+        {"at", utc_of(failure->at_ms)},
+        {"kind", to_string(failure->kind)},
+        {"round", failure->round},
+        {"node", failure->node.empty() ? OrderedJson(nullptr) : OrderedJson(failure->node)},
+        {"group_rank", or_null(failure->rank)},
+        {"text", failure->text}};
+  if (run.failure_report) json["first_failure_report"] = to_json(*run.failure_report);
+  return json;
 }
 
 template <typename Values>
@@ -199,12 +277,16 @@ std::string run_json(const RunView& view) {
   json["outcome"] = nullptr;
   if (view.outcome)
     json["outcome"] = {{"succeeded", view.outcome->succeeded},
+                       {"preempted", view.outcome->preempted},
                        {"node", view.outcome->who ? OrderedJson(to_string(*view.outcome->who))
                                                   : OrderedJson(nullptr)},
                        {"why", view.outcome->why}};
+  json["notice"] = view.notice ? to_json(*view.notice) : OrderedJson(nullptr);
   json["first_failure_report"] = nullptr;
   if (const auto& report = view.first_failure_report)
     json["first_failure_report"] = to_json(*report);
+  json["previous"] = nullptr;
+  if (view.previous) json["previous"] = to_json(*view.previous, clock);
   json["kept_out"] = list_of(view.kept_out);
   json["strikes"] = list_of(view.strikes);
   json["events"] = list_of(view.events, clock);
@@ -218,6 +300,32 @@ std::string nodes_json(const RunView& view) {
                   {"total", view.summary.nodes},
                   {"offset", view.offset},
                   {"nodes", list_of(view.nodes, clock)}});
+}
+
+std::string steps_json(const RunView& view) {
+  const Clock clock{view.now, view.wall};
+  // Six digits are enough for people, and keep the answer small.
+  const auto rounded = [](double rate) { return std::round(rate * 1e6) / 1e6; };
+  OrderedJson rates = OrderedJson::array();
+  for (const StepRate& rate : view.steps.rates)
+    rates.push_back({{"at", clock(view.steps.begin + rate.index * view.steps.interval)},
+                     {"steps_per_second", rounded(rate.mean())},
+                     {"slowest", rounded(rate.slowest)},
+                     {"slowest_rank", or_null(rate.slowest_rank)}});
+  return text_of({{"run", view.summary.id},
+                  {"at", clock(view.now)},
+                  {"interval_seconds", seconds(view.steps.interval)},
+                  {"rates", std::move(rates)}});
+}
+
+std::string server_json(const ServerFacts& server) {
+  return text_of({{"host", server.host},
+                  {"version", server.version},
+                  {"port", server.port == 0 ? OrderedJson(nullptr) : OrderedJson(server.port)}});
+}
+
+std::string id_json(const std::string& run) {
+  return text_of({{"id", run}});
 }
 
 std::string answer_json(const NodeAnswered& answer) {

@@ -51,7 +51,8 @@ void ViewSource::on_fetched(const ViewRequest& request, const SharedView& view) 
   if (!waiters.empty())
     for (const auto& waiter : waiters.mapped())
       waiter->deliver(view);
-  cache_[request] = {view, now()};
+  // Whoever asks for an unknown run again does so because it may have begun: it is not kept.
+  if (!std::holds_alternative<UnknownRun>(*view)) cache_[request] = {view, now()};
   next_.expires_after(kGap);
   next_.async_wait([weak = weak_from_this()](const boost::system::error_code& ec) {
     const auto self = weak.lock();

@@ -3,7 +3,7 @@
 //
 // The loop that serves the jobs does one small task for each view, and never waits for HTTP.
 // However many clients ask, and however often, a view is fetched at most once every kGap, and each
-// view is reused for kFresh.
+// view of a known run is reused for kFresh.
 #pragma once
 
 #include <compare>

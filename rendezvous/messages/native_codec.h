@@ -15,6 +15,7 @@
 
 #include <boost/system/result.hpp>
 
+#include "base/json_field_error.h"
 #include "rendezvous/rounds/node_report.h"
 #include "rendezvous/rounds/rendezvous_events.h"
 #include "rendezvous/store/native_frame.h"
@@ -22,7 +23,7 @@
 namespace muster {
 
 /// The first message on a connection. In every protocol version, it has the protocol version and
-/// muster's version, and so has the answer. If the protocol version is another one than
+/// muster's version, and so has the answer. If the protocol version is not
 /// kNativeProtocolVersion, the other fields are not read.
 struct NativeHello {
   int protocol_version = kNativeProtocolVersion;
@@ -35,6 +36,8 @@ struct NativeHello {
   std::string nonce = {};
   /// The node answers questions (NodeAsked).
   bool answers = false;
+  /// The node understands PreemptionNotice.
+  bool notices = false;
 };
 /// The answer to the hello. The client may go on only if the protocol version is its own.
 struct NativeWelcome {
@@ -60,6 +63,10 @@ struct NativeWelcome {
   std::string state_id = {};
   /// Other hosts may serve this state after this one.
   bool state_is_shared = false;
+  /// The host accepts NodeNotified and NodeSaved.
+  bool notices = false;
+  /// The host accepts NodeProgressed.
+  bool takes_progress = false;
 };
 /// Answers a keep-alive.
 struct NativeAlive {};
@@ -102,25 +109,21 @@ struct NativeWaiting {
   std::string text;
 };
 
-using NativeRequest = std::variant<NativeHello, NodeJoined, NodeResumed, KeptAlive, NodeLeft,
-                                   WorkersFailed, RestartRequested, StoreReady, NodeFinished,
-                                   NativeReach, NativeProve, NodeReport, NodeAnswered>;
+using NativeRequest =
+    std::variant<NativeHello, NodeJoined, NodeResumed, KeptAlive, NodeLeft, WorkersFailed,
+                 RestartRequested, StoreReady, NodeFinished, NativeReach, NativeProve, NodeReport,
+                 NodeAnswered, NodeNotified, NodeSaved, NodeProgressed>;
 using NativeMessage =
     std::variant<NativeWelcome, NativeRefused, NativeWaiting, NativeAlive, PrepareStore,
                  RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused, NotAMember, Resumed,
-                 Rejoin, NativeReached, NativeChallenge, NodeAsked, Notice>;
+                 Rejoin, NativeReached, NativeChallenge, NodeAsked, Notice, PreemptionNotice>;
 
 /// A whole frame. It does not contain `from` or `to`: the connection identifies the node.
 std::string encode(const NativeRequest& request);
 std::string encode(const NativeMessage& message);
 
-/// Why a message is refused. `field` is empty if the error concerns the whole message.
-struct NativeError {
-  std::string field;
-  std::string reason;
-};
-/// "field name.addr: missing"
-std::string describe(const NativeError& error);
+/// Why a message is refused.
+using NativeError = JsonFieldError;
 
 template <typename T>
 using NativeResult = boost::system::result<T, NativeError>;

@@ -27,6 +27,7 @@
 #include "base/system/command_help.h"
 #include "base/system/console_log_sink.h"
 #include "base/system/first_process.h"
+#include "base/system/log_line.h"
 #include "base/system/refused_call.h"
 #include "base/system/standard_output.h"
 #include "rendezvous/access/openssl_token.h"
@@ -268,7 +269,9 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
                          }};
   });
   HttpServing http;  // Must end before the objects that it shows.
+  const std::uint16_t wanted_port = arguments.store.port;
   const auto serve_http = [&] {
+    door.nodes_port = serving ? serving->endpoints().front().port() : wanted_port;
     http = start_http(arguments.http, std::move(door), loop, [&] {
       return serving ? http::HttpSource{.store = serving.get()}
                      : http::HttpSource{.standing_by = leadership->standing_by()};
@@ -311,6 +314,7 @@ int serve(MusterdCommandLine command_line, const std::vector<std::string>& words
 void begin_log(const std::string& level) {
   auto logger =
       std::make_shared<spdlog::logger>("musterd", std::make_shared<ConsoleLogSink>(STDERR_FILENO));
+  logger->set_pattern(kLogLinePattern);
   spdlog::set_default_logger(std::move(logger));
   spdlog::set_level(spdlog::level::from_str(level));
 }
@@ -341,9 +345,14 @@ std::string unknown_word(const CLI::App& app, const std::string& otherwise) {
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "Serves the c10d TCPStore through which PyTorch processes find each other, and the "
-      "rendezvous of jobs.",
+      "  musterd --http=9400                      # page and metrics at port 9400\n"
+      "  musterd --http=9400 --state-dir=FOLDER   # and the runs survive its restart\n"
+      "\n"
+      "Hosts the rendezvous of jobs, and is the TCPStore through which PyTorch's processes find "
+      "each other. [NAME, default VALUE] behind an option: the variable that stands for it, and "
+      "its default. More: man musterd.",
       "musterd"};
+  app.set_help_flag("-h,--help", "Print this text");
   app.formatter(std::make_shared<CommandHelp>());
   hold_back_reloads();
   const std::vector<std::string> words(argv + 1, argv + argc);

@@ -34,7 +34,8 @@ std::vector<CompletedOption> completed_options(const CLI::App& app) {
 /// The words that may follow an option, separated by blanks. Empty: any word.
 std::string_view words_after(const CompletedOption& option) {
   if (option.name == "log-level") return "debug info warning error critical";
-  if (option.name == "completion") return "bash zsh fish";
+  if (option.name == "completion") return "bash zsh fish tcsh";
+  if (option.name == "c10d-allow") return "off any loopback members";
   return {};
 }
 
@@ -97,11 +98,34 @@ std::string fish_script(const std::vector<CompletedOption>& options) {
   return text;
 }
 
+// tcsh takes the first rule that fits. `eval "`musterd --completion tcsh`"` makes one line of all
+// lines: no comments.
+std::string tcsh_script(const std::vector<CompletedOption>& options) {
+  std::string rules;
+  std::string words;
+  for (const CompletedOption& option : options) {
+    words.append(words.empty() ? "--" : " --").append(option.name);
+    if (option.type.empty()) continue;
+    std::string list = "x:" + option.type;
+    if (const std::string_view after = words_after(option); !after.empty())
+      list = "(" + std::string(after) + ")";
+    if (option.type == "FILE") list = "f";
+    if (option.type == "FOLDER") list = "d";
+    // '@' in place of tcsh's '/': a type may have slashes.
+    for (char& each : list)
+      if (each == '@') each = ' ';
+    rules.append(" 'n@--").append(option.name).append("@").append(list).append("@'");
+    rules.append(" 'c@--").append(option.name).append("=@").append(list).append("@'");
+  }
+  return "complete musterd" + rules + " 'p@*@(" + words + ")@';\n";
+}
+
 }  // namespace
 
 std::string completion_script(const CLI::App& app, std::string_view shell) {
   const std::vector<CompletedOption> options = completed_options(app);
   if (shell == "bash") return bash_script(options);
+  if (shell == "tcsh") return tcsh_script(options);
   return shell == "zsh" ? zsh_script(options) : fish_script(options);
 }
 

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/printable_text.h"
+#include "base/system/command_help.h"
 #include "base/system/config_file.h"
 
 namespace muster {
@@ -32,6 +33,7 @@ ConfigKind kind_of(const CLI::Option& option) {
   if (most > 1) return ConfigKind::Texts;
   const std::string type = option.get_type_name();
   const std::string_view shown = std::string_view(type).substr(0, type.find(':'));
+  if (shown == "SIZE") return ConfigKind::Size;
   const bool number = shown == "N" || shown == "SECONDS" || shown == "PORT";
   return number ? ConfigKind::Number : ConfigKind::Text;
 }
@@ -93,7 +95,7 @@ void add_config_options(CLI::App& app, ConfigOptions& options) {
                "Say whether the options and the file are right, and end with 0 or 2");
   app.add_option("--completion", options.completion, "Print a completion script, and end")
       ->type_name("SHELL")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish", "tcsh"}));
 }
 
 void parse_words(CLI::App& app, const std::vector<std::string>& words) {

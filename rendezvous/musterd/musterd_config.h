@@ -47,7 +47,7 @@ void parse_words(CLI::App& app, const std::vector<std::string>& words);
 using OptionValues = std::map<std::string, std::string, std::less<>>;
 OptionValues option_values(const CLI::App& app);
 
-/// A script that completes musterd's options, for "bash", "zsh" or "fish".
+/// A script that completes musterd's options, for "bash", "zsh", "fish" or "tcsh".
 std::string completion_script(const CLI::App& app, std::string_view shell);
 
 /// The result of reading the configuration again.

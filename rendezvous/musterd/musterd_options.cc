@@ -15,6 +15,9 @@
 #include <spdlog/spdlog.h>
 
 #include "base/build_info.h"
+#include "base/parsed_size.h"
+#include "base/printable_text.h"
+#include "base/system/command_help.h"
 #include "base/whole_number.h"
 #include "rendezvous/access/openssl_token.h"
 #include "rendezvous/access/token_file.h"
@@ -35,6 +38,17 @@ std::string check_count(const std::string& text) {
                      std::numeric_limits<Number>::max());
 }
 
+/// The same for a size, which may end in K, M or G. Writes the number of bytes into the text.
+template <typename Number>
+std::string read_size(std::string& text) {
+  const auto bytes = parse_size(text);
+  if (!bytes || *bytes == 0 || *bytes > std::numeric_limits<Number>::max())
+    return fmt::format("'{}' is no size: give bytes, at least 1, or as in 500K, 100M or 2G",
+                       printable_text(text, 64));
+  text = std::to_string(*bytes);
+  return {};
+}
+
 std::string check_seconds(const std::string& text) {
   double number = 0;
   const auto end = text.data() + text.size();
@@ -49,8 +63,10 @@ std::string check_file_name(const std::string& text) {
 
 void add_options(CLI::App& app, Arguments& arguments) {
   StoreServerOptions& store = arguments.store;
-  app.add_option("--bind", store.addresses, "Address to listen on; may be given again")
-      ->type_name("ADDRESS")
+  app.add_option("--bind", store.addresses,
+                 "Address to listen on; several with commas, or given again")
+      ->type_name("ADDRESS,...")
+      ->delimiter(',')
       ->default_str("every interface, IPv6 and IPv4")
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -64,8 +80,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->type_name("PORT")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--log-level", arguments.log_level, "debug, info, warning, error or critical")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}))
+  app.add_option("--log-level", arguments.log_level, "The least important lines that are written")
+      ->check(one_of({"debug", "info", "warning", "error", "critical"}))
       ->capture_default_str();
 
   app.add_option("--http", arguments.http,
@@ -80,11 +96,10 @@ void add_options(CLI::App& app, Arguments& arguments) {
           ""));
   const CLI::Validator has_name(check_file_name, "");
   app.add_option("--rdzv-token-file", arguments.token_file,
-                 "File with the token that nodes must prove to have")
+                 "File with the token that nodes must prove to have; without it the systemd "
+                 "credential rdzv-token, where there is one [MUSTER_RDZV_TOKEN_FILE]")
       ->type_name("FILE")
-      ->check(has_name)
-      ->default_str(
-          "MUSTER_RDZV_TOKEN_FILE, or the systemd credential rdzv-token, if there is one");
+      ->check(has_name);
 
   app.add_option("--rdzv-run-tokens", arguments.run_tokens_file,
                  "File with a line `RUN TOKEN` for each run that has a token of its own")
@@ -144,7 +159,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
           "A run that nobody is in any more is forgotten after this", rendezvous);
   app.add_option(
          "--state-dir", arguments.state_dir,
-         "Keep what is known of the runs in this folder, beyond a restart [$STATE_DIRECTORY]")
+         "Keep what is known of the runs in this folder, beyond a restart [STATE_DIRECTORY]")
       ->group("State")
       ->type_name("FOLDER");
   app.add_option("--state", arguments.state,
@@ -159,7 +174,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
           },
           ""));
   app.add_option("--state-password-file", arguments.state_password_file,
-                 "With --state: the password of etcd's user [$ETCDCTL_PASSWORD]")
+                 "With --state: the password of etcd's user [ETCDCTL_PASSWORD]")
       ->group("State")
       ->type_name("FILE");
   const auto state_file = [&app](const char* name, std::string& value, const char* text) {
@@ -170,11 +185,11 @@ void add_options(CLI::App& app, Arguments& arguments) {
   };
   state_file("--state-ca", arguments.state_tls.ca,
              "With --state: speak TLS to etcd, whose certificates this CA has signed "
-             "[$ETCDCTL_CACERT]");
+             "[ETCDCTL_CACERT]");
   state_file("--state-cert", arguments.state_tls.certificate,
-             "With --state-ca: musterd's own certificate for etcd [$ETCDCTL_CERT]");
+             "With --state-ca: musterd's own certificate for etcd [ETCDCTL_CERT]");
   state_file("--state-key", arguments.state_tls.key,
-             "With --state-cert: the certificate's key [$ETCDCTL_KEY]");
+             "With --state-cert: the certificate's key [ETCDCTL_KEY]");
   app.add_option("--leader-lease-seconds", arguments.leader_lease_seconds,
                  "With --state: another musterd leads after the leader was silent for this long")
       ->group("State")
@@ -194,24 +209,31 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->check(CLI::Validator(check_count<std::remove_reference_t<decltype(value)>>, ""))
         ->capture_default_str();
   };
-  limit("--max-key-bytes", store.codec.key_bytes, "Length of a key");
-  limit("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
+  const auto size = [&app](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)
+        ->group("Limits")
+        ->type_name("SIZE")
+        ->transform(CLI::Validator(read_size<std::remove_reference_t<decltype(value)>>, ""))
+        ->capture_default_str();
+  };
+  size("--max-key-bytes", store.codec.key_bytes, "Length of a key");
+  size("--max-value-bytes", store.codec.value_bytes, "Length of one value in a request");
   limit("--max-request-keys", store.codec.keys_per_request, "Keys in one request");
-  limit("--max-request-bytes", store.codec.request_bytes, "Length of one request");
+  size("--max-request-bytes", store.codec.request_bytes, "Length of one request");
   limit("--max-keys", store.table.keys, "Names stored, queued or waited for");
-  limit("--max-total-bytes", store.table.bytes,
-        "Memory for names, values, queues, waits, states and half requests");
+  size("--max-total-bytes", store.table.bytes,
+       "Memory for names, values, queues, waits, states and half requests");
   limit("--max-connections", store.limits.connections, "Connections at once");
   limit("--max-connections-per-address", store.limits.connections_per_address,
         "Connections at once from one address");
-  limit("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
-  limit("--max-queued-total-bytes", store.limits.queued_total_bytes,
-        "Memory of the unread replies of all clients");
+  size("--max-queued-bytes", store.limits.queued_bytes, "Unread replies of one client");
+  size("--max-queued-total-bytes", store.limits.queued_total_bytes,
+       "Memory of the unread replies of all clients");
   limit("--max-run-connections", store.run_limits.connections, "Connections of one run");
   limit("--max-run-keys", store.run_limits.keys, "Keys of one run");
-  limit("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
-  limit("--max-run-queued-bytes", store.run_limits.queued_bytes,
-        "Unread replies of all connections of one run");
+  size("--max-run-bytes", store.run_limits.bytes, "Memory for the keys and values of one run");
+  size("--max-run-queued-bytes", store.run_limits.queued_bytes,
+       "Unread replies of all connections of one run");
   limit("--max-runs", arguments.runs.runs, "Jobs that have their rendezvous here at once");
   seconds("--validate-seconds", arguments.validate_seconds,
           "From connecting to a first request; with a token to its proof");
@@ -306,7 +328,7 @@ void read_command_line(CLI::App& app, const std::vector<std::string>& words,
   Arguments& arguments = read.arguments;
   std::string version = build_text("musterd");
   version.pop_back();  // Removes the line feed, because CLI11 adds one.
-  app.set_version_flag("--version", version);
+  app.set_version_flag("--version", version, "Print musterd's version");
   add_config_options(app, read.config);
   add_options(app, arguments);
   parse_words(app, words);

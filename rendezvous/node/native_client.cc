@@ -32,8 +32,7 @@ constexpr const char* kNotProven =
     "it does not prove that it has this node's token: it was started without --rdzv-token-file, or "
     "by a muster that is older than that option, or it is not the host that is meant";
 
-constexpr const char* kRefusesUnproven =
-    "it refuses this node, and does not prove that it has this node's token: ";
+constexpr const char* kRefusesUnproven = "it refuses this node, and says, without a proof: ";
 
 /// Why a welcome of another protocol version is refused. Empty: same version. A host with another
 /// version may send NativeRefused instead, but an older one may not check the version.
@@ -128,7 +127,8 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
   NativeRequest hello = NativeHello{.muster_version = MUSTER_VERSION,
                                     .run_id = state->options.run_id,
                                     .resumes = true,
-                                    .answers = true};
+                                    .answers = true,
+                                    .notices = true};
   const TokenAnswer reply =
       co_await ask_with_token(state->exchange, state->options.token.get(), std::move(hello));
   state->silent = reply.error == StoreErrc::ReplyTimedOut;
@@ -149,7 +149,7 @@ asio::awaitable<Result<HostKind>> NativeClient::connect() {
     state->refusal = kNotProven;
     co_return HostKind::Unproven;
   }
-  if (state->welcome.lease) state->exchange.set_lost_after(*state->welcome.lease);
+  if (const auto lease = state->welcome.lease) state->exchange.set_lost_after(*lease);
   co_return HostKind::Muster;
 }
 

@@ -16,6 +16,9 @@ std::string why_restart(const RestartRound& message) {
       return "node " + who + " is gone (" + message.what + ")";
     case RestartCause::NodeJoined:
       return "node " + who + " wants to join";
+    case RestartCause::Notice:
+      if (message.who == operator_name()) return message.what;
+      return "node " + who + ": " + message.what;
     case RestartCause::Requested:
       break;
   }
@@ -26,16 +29,19 @@ std::string why_restart(const RestartRound& message) {
 }  // namespace
 
 NativeParticipant::NativeParticipant(Options options)
-    : options_(std::move(options)), lease_(options_.settings.lease) {}
+    : options_(std::move(options)),
+      link_({.lease = options_.settings.lease,
+             .host_text = options_.host_text,
+             .random = options_.random}) {}
 
 NativeParticipant::Actions NativeParticipant::step(const Event& event, Instant now) {
   const Instant before = std::exchange(now_, now);
   actions_.clear();
   if (phase_ == Phase::Over) return {};
-  if (now - before > lease_ / 2) forgive_pause(now - before);
+  if (now - before > link_.lease() / 2) extend_after_pause(now - before);
   std::visit([this](const auto& e) { on(e); }, event);
   if (phase_ != Phase::Over) keep_link();
-  if (phase_ != Phase::Over) weigh_evidence();
+  if (phase_ != Phase::Over) check_evidence();
   if (phase_ != Phase::Over) keep_limits();
   remind();
   return std::exchange(actions_, {});
@@ -50,25 +56,27 @@ void NativeParticipant::on(const JoinAsked&) {
 }
 
 void NativeParticipant::ask_to_join() {
+  tell_last_step();
   NodeJoined join = options_.node;
-  join.proxied = proxied_;
-  join.last_round = last_round_;
-  join.life = last_life_;
-  join.generation = generation_;
-  join.restart_count = restart_count_;
+  join.proxied = link_.is_proxied();
+  join.last_round = latest_.round();
+  join.life = latest_.life();
+  join.generation = latest_.generation();
+  join.restart_count = latest_.restart_count();
   exchange_.reset();  // This join tells the host that no workers start here for the old exchange.
   send(std::move(join));
+  send_own_notice();
 }
 
 void NativeParticipant::resume() {
   NodeResumed event;
   event.join = options_.node;
-  event.join.proxied = proxied_;
+  event.join.proxied = link_.is_proxied();
   event.join.lease = round_lease_;
   event.join.last_round = round_.round;
-  event.join.life = last_life_;
+  event.join.life = latest_.life();
   event.join.generation = round_.generation;
-  event.join.restart_count = restart_count_;
+  event.join.restart_count = latest_.restart_count();
   const bool succeeded = phase_ == Phase::Finished && !farewell_until_;
   event.state = phase_ == Phase::Running ? NodeResumed::State::Running
                 : succeeded              ? NodeResumed::State::Finished
@@ -79,54 +87,83 @@ void NativeParticipant::resume() {
   event.workers = round_.workers;
   event.store = round_.store;
   event.failure = failure_;
+  event.hung = failure_hung_ && !failure_.empty();
+  event.progressed = progress_.progressed();
+  event.step = progress_.step();
+  progress_.tell();
   resuming_ = true;
-  finish_is_unsaid_ = farewell_until_.has_value();  // A resume does not say that the node gives up.
+  finish_unsent_ = farewell_until_.has_value();  // A resume does not say that the node gives up.
   send(std::move(event));
+  send_own_notice();
 }
 
 void NativeParticipant::on(const WorkersHaveFailed& event) {
   if (phase_ != Phase::Running) return;
   phase_ = Phase::Outside;
   failure_ = event.what;
-  if (attached()) return send(WorkersFailed{{}, round_.round, failure_});
+  failure_hung_ = event.hung;
+  if (attached()) {
+    tell_last_step();  // What the failure costs depends on it.
+    return send(WorkersFailed{{}, round_.round, failure_, failure_hung_});
+  }
   // The host may answer the earlier resume with Rejoin: the round has ended without this failure.
-  if (up_) return resume();
-  print(failure_ + ", but " + host_that("is away") +
-        ": this node reports that when it is back, and starts no worker before" + latest_attempt());
+  if (link_.is_up()) return resume();
+  print(failure_ + ", but " + link_.host_that("is away") +
+        ": this node reports that when it is back, and starts no worker before" +
+        link_.latest_try());
+}
+
+void NativeParticipant::on(const ProgressMade& event) {
+  // Workers that are being stopped may still take a step.
+  if (phase_ != Phase::Running && phase_ != Phase::Outside) return;
+  if (progress_.advance(event.step, phase_ == Phase::Running)) tell_progress();
+}
+
+void NativeParticipant::tell_progress() {
+  if (!attached() || !link_.welcome().takes_progress) return;  // Otherwise the resume says it.
+  progress_.tell();
+  send(NodeProgressed{{}, round_.round, progress_.step()});
+}
+
+/// How far the workers have come when the round ends: those of the next one must get further.
+void NativeParticipant::tell_last_step() {
+  if (progress_.is_untold()) tell_progress();
 }
 
 void NativeParticipant::on(const PartFinished& event) {
-  if (!event.succeeded && !up_)  // The failure cannot be sent, and no answer can come.
-    return end({.succeeded = false, .why = host_that("cannot be reached") + latest_attempt()});
+  if (!event.succeeded && !link_.is_up())  // The failure cannot be sent, and no answer can come.
+    return end(
+        {.succeeded = false, .why = link_.host_that("cannot be reached") + link_.latest_try()});
   phase_ = Phase::Finished;
   if (attached())
-    send(NodeFinished{{}, has_round_ ? round_.round : last_round_, event.succeeded, event.what});
-  finish_is_unsaid_ = resuming_;
+    send(
+        NodeFinished{{}, has_round_ ? round_.round : latest_.round(), event.succeeded, event.what});
+  finish_unsent_ = resuming_;
   if (!event.succeeded) {
     failure_ = event.what;
     farewell_until_ = now_ + options_.settings.close_timeout;
     return;
   }
   if (through_store_) actions_.push_back(EnterExitBarrier{});
-  if (up_) return;
+  if (link_.is_up()) return;
   finish_until_ = now_ + options_.settings.read_timeout;
-  if (welcome_.outlives_nodes)
-    print("the workers of this node have finished; " + host_that("is away") +
+  if (link_.welcome().outlives_nodes)
+    print("the workers of this node have finished; " + link_.host_that("is away") +
           ": waiting for it for " + seconds_text_of(options_.settings.read_timeout) +
-          latest_attempt());
+          link_.latest_try());
 }
 
 void NativeParticipant::on(const LeaveAsked&) {
-  if (up_) send(NodeLeft{});
+  if (link_.is_up()) send(NodeLeft{});
   phase_ = Phase::Over;
 }
 
 void NativeParticipant::on(const StoreHosted& event) {
-  if (up_) send(StoreReady{{}, event.round, options_.node.name.addr, event.port});
+  if (link_.is_up()) send(StoreReady{{}, event.round, options_.node.name.addr, event.port});
 }
 
 void NativeParticipant::on(const StoreFailed& event) {
-  if (up_) send(NodeFinished{{}, event.round, false, event.why});
+  if (link_.is_up()) send(NodeFinished{{}, event.round, false, event.why});
   fail(event.why);
 }
 
@@ -145,10 +182,10 @@ void NativeParticipant::on(const ExchangeFailed& event) {
                            " was complete, but came to nothing: " + event.trouble;
   if (failed_exchanges_ < kMaxFailedRounds) {
     print(what + "; asking for another one");
-    if (up_) send(RestartRequested{{}, event.trouble, event.round});
+    if (link_.is_up()) send(RestartRequested{{}, event.trouble, event.round});
     return;
   }
-  if (up_) send(NodeFinished{{}, event.round, false, what});
+  if (link_.is_up()) send(NodeFinished{{}, event.round, false, what});
   fail(what + ", as the " + std::to_string(failed_exchanges_ - 1) + " rounds before it");
 }
 
@@ -159,7 +196,7 @@ void NativeParticipant::on(const ExitBarrierLeft&) {
 // --- messages from the host ----------------------------------------------------------------------
 
 void NativeParticipant::on(const MessageReceived& event) {
-  heard_ = now_;
+  link_.heard(now_);
   std::visit([this](const auto& message) { handle(message); }, event.message);
   note_answer();
 }
@@ -181,7 +218,7 @@ void NativeParticipant::handle(const NativeWaiting& message) {
 /// Repeats for whom this node waits, until when, and what they must run.
 void NativeParticipant::remind() {
   if (phase_ != Phase::Joining || exchange_) return reminder_.end();
-  if (!up_) return;  // Other sentences say that the host is away.
+  if (!link_.is_up()) return;  // Other sentences say that the host is away.
   const auto waited = reminder_.due(now_);
   if (!waited) return;
   const Duration limit = options_.settings.run.join_timeout;
@@ -193,12 +230,6 @@ void NativeParticipant::remind() {
   print(std::move(text));
 }
 
-void NativeParticipant::record_round(std::int64_t round, std::int64_t life, int restart_count) {
-  last_round_ = round;  // Lower than before if the host was started again without a record.
-  last_life_ = life;
-  restart_count_ = std::max(restart_count_, restart_count);
-}
-
 void NativeParticipant::handle(const PrepareStore& message) {
   // In another phase a restart message is already on its way to this node.
   if (phase_ == Phase::Joining) actions_.push_back(HostStore{message.round});
@@ -206,8 +237,8 @@ void NativeParticipant::handle(const PrepareStore& message) {
 
 void NativeParticipant::handle(const RoundComplete& message) {
   if (phase_ != Phase::Joining) return;
-  record_round(message.round, message.life, message.restart_count);
-  generation_ = std::max(generation_, message.generation);
+  latest_.record(message.round, message.life, message.restart_count);
+  latest_.record_generation(message.generation);
   through_store_ = false;
   if (message.workers && message.store) return begin_round(message);
   ++failed_exchanges_;  // Counts as failed until the round begins.
@@ -218,83 +249,92 @@ void NativeParticipant::handle(const RoundComplete& message) {
 void NativeParticipant::begin_round(const RoundComplete& round) {
   round_ = round;
   has_round_ = true;
-  round_lease_ = lease_;
+  round_lease_ = link_.lease();
   exchange_.reset();
   failed_exchanges_ = 0;
   failure_.clear();
-  peers_.clear();
-  reached_.reset();
+  peers_.begin_round();
+  notices_.begin_round();
   phase_ = Phase::Running;
+  progress_.begin_round(round.best_step);
   actions_.push_back(BeginRound{round});
+  if (auto kept = notices_.take_kept(round.round)) tell_workers(*std::move(kept));
+  tell_own_workers();
 }
 
 void NativeParticipant::handle(const RestartRound& message) {
   // A late message, about an earlier round than the one whose workers run here, is ignored.
   const bool late =
-      phase_ == Phase::Running && message.life == last_life_ && message.round < round_.round;
+      phase_ == Phase::Running && message.life == latest_.life() && message.round < round_.round;
   if (late) return;
   resuming_ = false;  // This message answers the resume: the round has ended.
-  record_round(message.round, message.life, message.restart_count);
+  latest_.record(message.round, message.life, message.restart_count);
   exchange_.reset();
-  if (phase_ == Phase::Finished) say_finish();
+  if (phase_ == Phase::Finished) send_finish();
+  const bool by_operator = message.who == operator_name();
   const bool is_planned = message.cause == RestartCause::NodeLeft ||
                           message.cause == RestartCause::NodeJoined ||
-                          message.who == operator_name();
-  if (phase_ != Phase::Finished) end_round(why_restart(message), is_planned);
+                          message.cause == RestartCause::Notice || by_operator;
+  if (phase_ != Phase::Finished)
+    end_round({.why = why_restart(message),
+               .is_planned = is_planned,
+               .for_notice = message.cause == RestartCause::Notice && !by_operator});
 }
 
 void NativeParticipant::handle(const NotAMember& message) {
   resuming_ = false;
   // The host did not know this node any more when the failure was reported.
-  if (!failure_.empty() && phase_ != Phase::Finished && welcome_.resumes) return resume();
-  end_round(message.why.empty()
-                ? "this node was not heard in time, and the others need not wait for it any more"
-                : message.why);
+  if (!failure_.empty() && phase_ != Phase::Finished && link_.welcome().resumes) return resume();
+  const std::string silent =
+      "this node was not heard in time, and the others need not wait for it any more";
+  end_round({.why = message.why.empty() ? silent : message.why});
 }
 
 void NativeParticipant::handle(const Resumed& message) {
   if (!std::exchange(resuming_, false)) return;
-  if (message.life != 0) last_life_ = message.life;
+  latest_.record_life(message.life);
   print("the rendezvous at " + options_.host_text + " is back: round " +
             std::to_string(round_.round) + " goes on",
         false);
-  finish_is_unsaid_ = false;
+  finish_unsent_ = false;
   if (phase_ == Phase::Finished)
     send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
   else if (!failure_.empty())
-    send(WorkersFailed{{}, round_.round, failure_});
+    send(WorkersFailed{{}, round_.round, failure_, failure_hung_});
+  if (phase_ == Phase::Running && notices_.have_saved() && link_.welcome().notices)
+    send(NodeSaved{{}, round_.round});
   if (phase_ == Phase::Joining) ask_to_join();
 }
 
 void NativeParticipant::handle(const Rejoin& message) {
   resuming_ = false;
-  record_round(message.round, message.life, message.restart_count);
+  latest_.record(message.round, message.life, message.restart_count);
   exchange_.reset();
-  end_round(message.why);
+  end_round({.why = message.why});
 }
 
 /// Tells the host that this node has finished, or has failed for good, if it did so while it
 /// resumed: the host took it for running. Returns whether it did.
-bool NativeParticipant::say_finish() {
-  if (!std::exchange(finish_is_unsaid_, false)) return false;
+bool NativeParticipant::send_finish() {
+  if (!std::exchange(finish_unsent_, false)) return false;
   send(NodeFinished{{}, round_.round, !farewell_until_, failure_});
   return true;
 }
 
 /// The round is over for this node. What follows depends on the phase.
-void NativeParticipant::end_round(const std::string& why, bool is_planned) {
+void NativeParticipant::end_round(RestartWorkers restart) {
   if (phase_ != Phase::Finished) failure_.clear();
   switch (phase_) {
     case Phase::Joining:
       return ask_to_join();  // The host may have counted this node to the ended round: joins again.
     case Phase::Finished:
-      if (say_finish() || farewell_until_) return;
-      print("when the workers of this node finished, the job had gone on without it (" + why +
-            "): nothing can be said of the other nodes");
+      if (send_finish() || farewell_until_) return;
+      print("when the workers of this node finished, the job had gone on without it (" +
+            restart.why + "): nothing can be said of the other nodes");
       return end({.succeeded = true});
     case Phase::Running:
       phase_ = Phase::Outside;
-      return actions_.push_back(RestartWorkers{why, is_planned});
+      return actions_.push_back(std::move(restart));
     case Phase::Outside:
     case Phase::Over:
       return;
@@ -311,12 +351,15 @@ void NativeParticipant::handle(const RunClosed&) {
 void NativeParticipant::handle(const RunEnded& message) {
   end({.succeeded = message.succeeded,
        .who = message.who ? "node " + to_string(*message.who) : std::string(),
-       .why = message.why});
+       .why = message.why,
+       .preempted = message.preempted,
+       .without_progress = message.without_progress,
+       .hopeless = message.hopeless});
 }
 
 void NativeParticipant::handle(const JoinRefused& message) {
   resuming_ = false;
-  if (phase_ != Phase::Joining) return end_round(message.text);
+  if (phase_ != Phase::Joining) return end_round({.why = message.text});
   const bool refused = message.why != JoinRefused::Why::TimedOut;
   fail("the rendezvous at " + options_.host_text + (refused ? " refused this node: " : ": ") +
        message.text);

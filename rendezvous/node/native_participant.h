@@ -6,14 +6,19 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/time.h"
 #include "rendezvous/messages/native_codec.h"
+#include "rendezvous/node/host_link.h"
+#include "rendezvous/node/latest_round.h"
+#include "rendezvous/node/node_notices.h"
+#include "rendezvous/node/round_peers.h"
+#include "rendezvous/node/round_progress.h"
 #include "rendezvous/node/wait_reminder.h"
 #include "rendezvous/rounds/settings.h"
 
@@ -25,12 +30,24 @@ class NativeParticipant {
   struct JoinAsked {};
   struct WorkersHaveFailed {
     std::string what;
+    bool hung = false;  // WorkersFailed::hung
+  };
+  /// A worker has told a step. Empty: the workers have made progress that has no number.
+  struct ProgressMade {
+    std::optional<std::int64_t> step = {};
   };
   struct PartFinished {
     bool succeeded = true;
     std::string what;
   };
   struct LeaveAsked {};
+  /// This node will go after `left`. The earliest deadline holds.
+  struct NoticeGiven {
+    Duration left{};
+    std::string reason;
+  };
+  /// All workers of this node have answered the notice of the round.
+  struct WorkersHaveSaved {};
   /// Answers HostStore.
   struct StoreHosted {
     std::int64_t round = 0;
@@ -61,12 +78,7 @@ class NativeParticipant {
       NoAnswer,
       NotWanted,  // A muster listens there and refuses this node.
     };
-    /// For people, who must look for the cause in the right place.
-    enum class Found {
-      Nobody,   // Nothing answers there.
-      NoWay,    // No packet has got there: the name has no address, or there is no route.
-      Refusal,  // Something answers there, and refuses this node or is refused by it.
-    };
+    using Found = HostFound;
     Why why = Why::NoAnswer;
     std::string text;
     Found found = Found::Nobody;
@@ -90,9 +102,10 @@ class NativeParticipant {
   };
   struct TimeHasPassed {};
   using Event =
-      std::variant<JoinAsked, WorkersHaveFailed, PartFinished, LeaveAsked, StoreHosted, StoreFailed,
-                   ExchangeDone, ExchangeFailed, ExitBarrierLeft, Connected, ConnectFailed,
-                   MessageReceived, ConnectionBroke, PeerReached, ReachAnswered, TimeHasPassed>;
+      std::variant<JoinAsked, WorkersHaveFailed, PartFinished, LeaveAsked, NoticeGiven,
+                   WorkersHaveSaved, ProgressMade, StoreHosted, StoreFailed, ExchangeDone,
+                   ExchangeFailed, ExitBarrierLeft, Connected, ConnectFailed, MessageReceived,
+                   ConnectionBroke, PeerReached, ReachAnswered, TimeHasPassed>;
 
   // --- actions ---
   struct Connect {};
@@ -116,12 +129,18 @@ class NativeParticipant {
   struct RestartWorkers {
     std::string why;
     bool is_planned = false;  // No node has failed or is lost.
+    bool for_notice = false;  // All nodes have answered the notice, or its deadline is here.
   };
   struct EndJob {
     bool succeeded = true;
     std::string who = {};
     std::string why = {};
+    bool preempted = false;    // Because nodes of the job will go. No node has failed.
+    int without_progress = 0;  // RunEnded::without_progress
+    bool hopeless = false;     // RunEnded::hopeless
   };
+  /// Comes again when something has changed.
+  using TellWorkers = WorkersNotice;
   struct FailRendezvous {
     std::string why;
   };
@@ -141,7 +160,7 @@ class NativeParticipant {
   };
   using Action = std::variant<Connect, Disconnect, Send, HostStore, ExchangeThroughStore,
                               EnterExitBarrier, BeginRound, RestartWorkers, EndJob, FailRendezvous,
-                              AskReach, SetReachAnswer, Print>;
+                              AskReach, SetReachAnswer, TellWorkers, Print>;
   using Actions = std::vector<Action>;
 
   struct Options {
@@ -169,16 +188,17 @@ class NativeParticipant {
   /// Whether the exchange of this round has begun and its result is still expected.
   bool exchanging(std::int64_t round) const { return exchange_ && exchange_->round == round; }
   /// Whether this node is connected and the host knows it.
-  bool attached() const { return up_ && !resuming_; }
-  Duration lease() const { return lease_; }
+  bool attached() const { return link_.is_up() && !resuming_; }
+  Duration lease() const { return link_.lease(); }
 
  private:
-  static constexpr Duration kPauseFirst = std::chrono::milliseconds(100);
-
   void on(const JoinAsked& event);
   void on(const WorkersHaveFailed& event);
   void on(const PartFinished& event);
   void on(const LeaveAsked& event);
+  void on(const NoticeGiven& event);
+  void on(const WorkersHaveSaved& event);
+  void on(const ProgressMade& event);
   void on(const StoreHosted& event);
   void on(const StoreFailed& event);
   void on(const ExchangeDone& event);
@@ -209,21 +229,28 @@ class NativeParticipant {
   void handle(const NotAMember& message);
   void handle(const Resumed& message);
   void handle(const Rejoin& message);
+  void handle(const PreemptionNotice& message);
+
+  // native_participant_notice.cc
+  void send_own_notice();
+  void tell_own_workers();
+  void tell_workers(TellWorkers told);
+  std::optional<std::pair<int, int>> own_ranks() const;
+  bool goes_alone() const;
 
   void learn_lease();
+  void tell_progress();
+  void tell_last_step();
   void ask_to_join();
   void resume();
-  void record_round(std::int64_t round, std::int64_t life, int restart_count);
   void begin_round(const RoundComplete& round);
-  bool say_finish();
-  void end_round(const std::string& why, bool is_planned = false);
+  bool send_finish();
+  void end_round(RestartWorkers restart);
   void note_answer();
-  void pause_before_next_try();
   void lose_connection(const std::string& why, Instant since);
-  void forgive_pause(Duration length);
+  void extend_after_pause(Duration length);
   void keep_link();
-  void weigh_evidence();
-  std::optional<Instant> whole_at() const;
+  void check_evidence();
   void fence();
   void keep_limits();
   void remind();
@@ -235,17 +262,12 @@ class NativeParticipant {
   std::optional<GiveUp> gives_up() const;
   std::string unreachable_text(const NamedLimit& limit) const;
   void end_without_host();
-  Instant host_evidence() const;
-  Duration probe_interval() const;
-  Duration jittered(Duration most);
   void send(NativeRequest request) { actions_.push_back(Send{std::move(request)}); }
   void print(std::string text, bool warning = true) {
     actions_.push_back(Print{warning, std::move(text)});
   }
   void end(EndJob end);
   static std::string seconds_text_of(Duration time);
-  std::string host_that(std::string_view nobody) const;
-  std::string latest_attempt() const;
   void fail(std::string why);
 
   Options options_;
@@ -253,46 +275,25 @@ class NativeParticipant {
   Actions actions_;
   Phase phase_ = Phase::Outside;
 
-  // The connection.
-  bool up_ = false;
-  bool connecting_ = false;
-  bool resuming_ = false;          // The host has not answered this node's resume yet.
-  bool finish_is_unsaid_ = false;  // The workers have finished after that resume was sent.
-  bool answered_ = false;          // The host has sent more than the welcome on this connection.
-  NativeWelcome welcome_;          // The latest one.
-  bool proxied_ = false;           // Of the latest connection: see Connected.
-  Duration lease_;                 // The host's lease. Of an older host: this node's.
-  Duration round_lease_{};         // The longest one since the round began.
+  // The host.
+  HostLink link_;
+  bool resuming_ = false;       // The host has not answered this node's resume yet.
+  bool finish_unsent_ = false;  // The workers have finished after that resume was sent.
   bool lease_logged_ = false;
-  std::optional<Instant> next_try_;
-  Duration pause_ = kPauseFirst;  // Before the next try, unless that one follows at once.
-  Instant keep_alive_at_{};
-  Instant heard_{};                    // When the host last sent something.
-  std::optional<Instant> refused_;     // When the host's machine last refused a connection.
-  std::optional<Instant> lost_since_;  // The host has been lost since then. Reset when it is back.
-  std::string lost_why_, last_error_;
-  ConnectFailed::Found found_ = ConnectFailed::Found::Nobody;  // As last_error_.
-  static constexpr int kMaxToldErrors = 4;
-  int told_errors_ = 0;  // The reasons that were printed since the connection was lost.
 
   // The round.
   RoundComplete round_;                    // The newest round that started workers on this node.
   bool has_round_ = false;                 // Whether there has been one.
+  Duration round_lease_{};                 // The longest lease of the host since the round began.
   std::optional<RoundComplete> exchange_;  // A complete round whose exchange has not ended yet.
   bool through_store_ = false;             // round_ has torchrun nodes.
   int failed_exchanges_ = 0;               // Exchanges since the last round that started workers.
-  std::int64_t last_round_ = -1;           // The newest round that the host has named.
-  std::int64_t last_life_ = 0;             // The RoundComplete::life of that round.
-  std::int64_t generation_ = 0;
-  int restart_count_ = 0;  // The highest count that the host has sent.
-  std::string failure_;    // The failure of round_, until the host is known to have it.
-
-  // The other nodes of the round.
-  std::map<int, Instant> peers_;    // At rank 0: when each node last asked this node's store.
-  std::optional<Instant> reached_;  // At other nodes: when rank 0 last knew the round to be whole.
-  Instant ask_at_{};
-  std::optional<Instant> reach_answer_;  // The latest SetReachAnswer::whole_at.
-  bool trains_alone_ = false;  // The user knows that the host is silent and training goes on.
+  LatestRound latest_;
+  std::string failure_;  // The failure of round_, until the host is known to have it.
+  bool failure_hung_ = false;
+  RoundProgress progress_;
+  NodeNotices notices_;
+  RoundPeers peers_;
 
   // Limits.
   Instant joined_at_{};

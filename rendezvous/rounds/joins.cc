@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rendezvous/rounds/member_watch.h"
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/operator_requests.h"
 #include "rendezvous/rounds/restored_run.h"
 #include "rendezvous/rounds/resuming.h"
@@ -29,6 +30,11 @@ void Joins::on(const NodeJoined& sent) {
   if (auto refusal = refusal_of(event)) {
     // The network is up: the nodes of a restored run could be back, too.
     if (refusal->why == JoinRefused::Why::Settings) RestoredRun(run_).first_is_back();
+    if (refusal->settings_differ && run_.settings) {
+      const SettingsDifference found = difference(event.run, *run_.settings);
+      run_.note_refusal(to_string(event.name) + " has " + found.here + ", and " +
+                        run_.settings_from + " has " + found.there);
+    }
     return run_.send(*std::move(refusal));
   }
   const bool of_recovery = run_.recovery && run_.recovery->was_in(sent);
@@ -38,6 +44,7 @@ void Joins::on(const NodeJoined& sent) {
       !is_new && (before->connection != event.from || before->rejoins == event.from);
   Member* member = &register_member(event);
   member->rejoins.reset();
+  member->saved_round = -1;
   if (of_recovery) Resuming(run_).cancel_recovery("node " + to_string(event.name) + " has left it");
   Resuming(run_).note_return(event);
   update_unseen_workers(event);
@@ -90,11 +97,13 @@ std::optional<JoinRefused> Joins::refusal_of(const NodeJoined& event, bool resum
                   "the run is over" + (run_.ending.outcome && !run_.ending.outcome->why.empty()
                                            ? ": " + run_.ending.outcome->why
                                            : std::string()));
-  if (run_.settings && event.run != *run_.settings)
+  if (run_.settings && !agree(*run_.settings, event.run)) {
+    const SettingsDifference found = difference(event.run, *run_.settings);
     return JoinRefused{event.from, Why::Settings,
-                       "settings differ: " + describe_difference(event.run, *run_.settings) + " (" +
-                           who + " against " + run_.settings_from + ")",
+                       "settings differ: this node (" + who + ") has " + found.here + ", and " +
+                           run_.settings_from + " has " + found.there + ": give all nodes the same",
                        /*settings_differ=*/true};
+  }
   const auto most_nodes = std::min<std::int64_t>(event.run.max_nodes, std::int64_t{kMaxMembers});
   const auto most_workers = std::min<std::int64_t>(
       kMaxLocalWorldSize, kMaxRoundWorkers / std::max<std::int64_t>(most_nodes, 1));
@@ -127,6 +136,9 @@ Member& Joins::register_member(const NodeJoined& event) {
     run_.settings = event.run;
     run_.settings_from = to_string(event.name);
   }
+  if (!run_.settings->on_notice) run_.settings->on_notice = event.run.on_notice;
+  if (!run_.settings->restart_policy) run_.settings->restart_policy = event.run.restart_policy;
+  if (event.has_progress_file) run_.restarts.ledger.expect_progress();
   Member* member = run_.members.named(event.name);
   if (member == nullptr) member = &run_.members.add(event.name, true);
   if (member->instance != event.instance) member->came_at = run_.now;
@@ -134,6 +146,8 @@ Member& Joins::register_member(const NodeJoined& event) {
   run_.members.set_instance(*member, event.instance);
   member->resumes = event.resumes && !event.instance.empty();
   member->proxied = event.proxied;
+  member->takes_notices = event.takes_notices;
+  member->tells_progress = event.run.restart_policy.has_value();
   member->local_world_size = event.local_world_size;
   member->role = event.role;
   member->preferred_rank = event.preferred_rank;
@@ -183,6 +197,7 @@ void Joins::join_again(Member& member, const NodeJoined& event, bool reconnected
   run_.members.set_succeeded(member, false);
   run_.members.mark_unrecorded(member.name);
   if (OperatorRequests(run_).move_out_if_kept_out(member)) return;
+  if (Notices(run_).move_out_if_doomed(member)) return;
   if (member.place == Place::Restarting || member.place == Place::Resuming) {
     run_.members.set_place(member, Place::Waiting);
     return run_.members.set_join_deadline(member,

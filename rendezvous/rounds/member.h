@@ -11,6 +11,7 @@
 #include "rendezvous/rounds/damping.h"
 #include "rendezvous/rounds/liveness.h"
 #include "rendezvous/rounds/node_name.h"
+#include "rendezvous/rounds/notice.h"
 
 namespace muster {
 
@@ -25,7 +26,7 @@ enum class Place {
   Finished,     // muster: its part of the job is done, and the round has gone on without it.
   Resuming,     // muster: resumes in a round that an earlier host made.
   HeldBack,     // muster: was lost repeatedly, and is not let in yet.
-  KeptOut,      // muster: an operator keeps it out of the rounds.
+  KeptOut,      // muster: an operator keeps it out of the rounds, or it will go.
 };
 inline constexpr std::size_t kPlaces = 11;
 
@@ -61,6 +62,11 @@ struct Member {
   /// table. The node has no connection, and is lost at this time.
   std::optional<Instant> absent_until;
   Instant absent_since{}, came_at = kLongAgo;  // Only with absent_until; of its instance.
+  bool takes_notices = false;                  // NodeJoined::takes_notices.
+  bool tells_progress = false;                 // The node sends NodeProgressed.
+  std::optional<Doom> doom;                    // table. The node will go.
+  std::int64_t saved_round = -1;               // NodeSaved::round.
+  std::optional<Instant> allowed_until = {};   // Doom::deadline before an operator allowed it.
   // Only of torchrun nodes.
   StoreWait waits = StoreWait::No;
   bool finished = false;  // Its workers have succeeded in this round.

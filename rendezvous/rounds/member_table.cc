@@ -25,6 +25,7 @@ void MemberTable::erase(Member& member) {
   move(join_deadlines_, member.id, member.join_deadline, std::nullopt);
   move(absent_, member.id, member.absent_until, std::nullopt);
   move(held_, member.id, member.held_until, std::nullopt);
+  if (member.doom) doomed_.erase({member.doom->deadline, member.id});
   liveness_.remove(member.id);
   at(Place::Away).erase(member.order);
   by_name_.erase(member.name);
@@ -50,6 +51,7 @@ void MemberTable::clear() {
   join_deadlines_.clear();
   absent_.clear();
   held_.clear();
+  doomed_.clear();
   broken_index_ = false;
   ++revision_;
 }
@@ -174,6 +176,38 @@ void MemberTable::set_held(Member& member, std::optional<Instant> until) {
   if (!may_change(member)) return;
   move(held_, member.id, member.held_until, until);
   member.held_until = until;
+}
+
+void MemberTable::set_doom(Member& member, std::optional<Doom> doom) {
+  if (!may_change(member)) return;
+  const auto deadline_of = [](const std::optional<Doom>& of) {
+    return of ? std::optional(of->deadline) : std::nullopt;
+  };
+  move(doomed_, member.id, deadline_of(member.doom), deadline_of(doom));
+  member.doom = std::move(doom);
+  mark_unrecorded(member.name);
+  ++revision_;
+}
+
+std::vector<Member*> MemberTable::doomed() {
+  std::vector<Member*> members;
+  members.reserve(doomed_.size());
+  for (const auto& [deadline, id] : doomed_)
+    if (Member* member = known(id)) members.push_back(member);
+  return members;
+}
+
+std::vector<const Member*> MemberTable::doomed() const {
+  std::vector<const Member*> members;
+  members.reserve(doomed_.size());
+  for (const auto& [deadline, id] : doomed_)
+    if (const Member* member = known(id)) members.push_back(member);
+  return members;
+}
+
+std::optional<Instant> MemberTable::next_doom_after(Instant now) const {
+  const auto next = doomed_.upper_bound({now, std::numeric_limits<Id>::max()});
+  return next == doomed_.end() ? std::nullopt : std::optional(next->first);
 }
 
 Member* MemberTable::take_overdue_join(Instant now) {

@@ -122,6 +122,13 @@ class MemberTable {
   void set_join_deadline(Member& member, std::optional<Instant> deadline);
   void set_absent(Member& member, std::optional<Instant> until, Instant now);
   void set_held(Member& member, std::optional<Instant> until);
+  void set_doom(Member& member, std::optional<Doom> doom);
+  /// The members that will go, the earliest deadline first.
+  std::vector<Member*> doomed();
+  std::vector<const Member*> doomed() const;
+  std::size_t doomed_count() const { return doomed_.size(); }
+  /// The first deadline of a doomed member after `now`.
+  std::optional<Instant> next_doom_after(Instant now) const;
   /// Clears the first join deadline that is over, and returns the member.
   Member* take_overdue_join(Instant now);
   /// The member whose time without a connection was over first; null if there is none.
@@ -193,6 +200,7 @@ class MemberTable {
   Deadlines join_deadlines_;
   Deadlines absent_;
   Deadlines held_;
+  Deadlines doomed_;
   bool recorded_ = false;
   std::set<NodeName> unrecorded_;
   std::uint64_t revision_ = 0;

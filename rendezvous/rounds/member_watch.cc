@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/restored_run.h"
 #include "rendezvous/rounds/round_rules.h"
 
@@ -11,6 +12,7 @@ namespace muster {
 void MemberWatch::bind(Member& member, ConnectionId connection) {
   RestoredRun(run_).first_is_back();
   run_.members.bind(member, connection);
+  if (run_.round.notice) run_.round.untold.insert(member.id);
 }
 
 void MemberWatch::remove(Member& member, std::string_view why) {
@@ -20,6 +22,7 @@ void MemberWatch::remove(Member& member, std::string_view why) {
     run_.round.lost.push_back(
         {member.name, *member.last_rank, std::string(why), run_.now, member.proxied});
   if (run_.recovery) run_.recovery->remove(member.id);
+  Notices(run_).forget(member);
   run_.members.erase(member);
   if (run_.members.empty()) run_.conduct.damping.forget_addresses();
   run_.changed();
@@ -33,6 +36,8 @@ void MemberWatch::lose(Member& member, RestartCause cause, const std::string& wh
   const bool lost = member.place == Place::Participant && run_.complete() && !member.succeeded &&
                     (run_.preparing() || !over);
   const NodeName who = member.name;
+  // What follows a notice costs nothing, and torchrun's nodes cost nothing as under torchrun.
+  const bool costs = member.native && !member.doom;
   // A new agent at the same address reaches the host, so the silent agent is dead.
   if (member.last_rank && (member.closed || address_has_newcomer(member))) run_.unseen.clear();
   if (!member.succeeded && !run_.ending.outcome && !(run_.ending.closed && !member.native))
@@ -58,7 +63,9 @@ void MemberWatch::lose(Member& member, RestartCause cause, const std::string& wh
   if (restarts_others && !run_.ending.outcome && run_.now - member.came_at < kShortLife)
     run_.conduct.damping.gone_young(who.addr, run_.now);
   remove(member, what);
-  if (lost && run_.members.counts().natives > 0)
+  if (lost && run_.members.counts().natives > 0 && costs)
+    RoundRules(run_).lose_node(cause, who, what);
+  else if (lost && run_.members.counts().natives > 0)
     RoundRules(run_).begin_restart(cause, who, what);
   else if (lost && run_.preparing())
     run_.move_to(RunPhase::Running);  // No muster node is left that waits for its rank.
@@ -139,7 +146,8 @@ void MemberWatch::let_in_again(Member& member) {
 }
 
 void MemberWatch::release_held() {
-  for (Member* held = run_.members.first_held(); held != nullptr && *held->held_until <= run_.now;
+  for (Member* held = run_.members.first_held();
+       held != nullptr && held->held_until && *held->held_until <= run_.now;
        held = run_.members.first_held())
     let_in_again(*held);
 }

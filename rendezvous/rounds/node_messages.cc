@@ -1,5 +1,7 @@
 #include "rendezvous/rounds/node_messages.h"
 
+#include <string>
+
 #include "rendezvous/rounds/member_watch.h"
 #include "rendezvous/rounds/round_rules.h"
 
@@ -15,7 +17,9 @@ void NodeMessages::on(const NodeLeft& event) {
   Member* member = run_.members.from(event.from);
   if (member == nullptr) return;
   if (member->last_rank) run_.unseen.clear();
-  MemberWatch(run_).lose(*member, RestartCause::NodeLeft, "it left");
+  // The notice has told why, and the workers of the other nodes may see only the restart.
+  const std::string why = member->doom ? "it left (" + member->doom->reason + ")" : "it left";
+  MemberWatch(run_).lose(*member, RestartCause::NodeLeft, why);
 }
 
 void NodeMessages::on(const WorkersFailed& event) {
@@ -24,7 +28,22 @@ void NodeMessages::on(const WorkersFailed& event) {
   if (member == nullptr) return on(KeptAlive{event.from});
   if (!member->native) return;
   MemberWatch(run_).touch(*member);
-  if (event.round == run_.round.number) RoundRules(run_).fail_round(*member, event.what);
+  if (event.round == run_.round.number) RoundRules(run_).fail_round(*member, event);
+}
+
+void NodeMessages::on(const NodeProgressed& event) {
+  const Member* member = run_.members.from(event.from);
+  if (member == nullptr || !member->native) return;
+  MemberWatch(run_).touch(*member);
+  note_progress(event.round, event.step);
+}
+
+void NodeMessages::note_progress(std::int64_t round, std::optional<std::int64_t> step) {
+  RestartLedger& ledger = run_.restarts.ledger;
+  const bool runs = run_.phase() == RunPhase::Running && round == run_.round.number;
+  if (!runs && step) return ledger.told_late_step(*step);
+  // The record needs only the first progress of an attempt: it is changed seldom.
+  if (runs && (step ? ledger.told_step(*step) : ledger.progressed())) run_.changed();
 }
 
 void NodeMessages::on(const RestartRequested& event) {

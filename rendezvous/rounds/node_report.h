@@ -1,7 +1,7 @@
 // Reports of muster nodes about their workers, and the host's questions to nodes, for people.
 //
 // Plain values. They do not change a run: the rendezvous does not read them. Limits: limits.h;
-// messages: rendezvous/messages/native_report.h.
+// messages: rendezvous/messages/message_fields.h.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,7 @@ struct NodeReport {
   int workers = 0;                   // The number of its workers; `listed` may have fewer.
   std::vector<WorkerReport> listed;  // By local rank, at most kMaxReportedWorkers.
   std::optional<FailureReport> failure;
+  std::optional<std::uint64_t> zygote_bytes;  // --warm: the own memory of this node's zygote.
 };
 
 /// A question to a node, which answers with a NodeAnswered of the same number.

@@ -72,7 +72,14 @@ std::string OperatorObjections::objection_to_allowing(const std::string& node) c
 
 bool OperatorObjections::has_effect(const OperatorAsked& asked) const {
   return asked.what != OperatorAsked::What::Allow ||
-         KeptOut(run_.conduct.kept_out).remove(asked.node) || !members_outside(asked.node).empty();
+         KeptOut(run_.conduct.kept_out).remove(asked.node) ||
+         !members_outside(asked.node).empty() || is_doomed(asked.node);
+}
+
+bool OperatorObjections::is_doomed(const std::string& node) const {
+  const auto doomed = run_.members.doomed();
+  return std::any_of(doomed.begin(), doomed.end(),
+                     [&](const Member* member) { return matches_node(node, member->name); });
 }
 
 std::vector<NodeName> OperatorObjections::members_outside(const std::string& node) const {

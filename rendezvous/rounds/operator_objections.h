@@ -17,6 +17,7 @@ class OperatorObjections {
   /// Whether a request without an objection changes anything: a node may be allowed in already.
   bool has_effect(const OperatorAsked& asked) const;
   /// The members outside the rounds that match an operator's text.
+  bool is_doomed(const std::string& node) const;
   std::vector<NodeName> members_outside(const std::string& node) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/member_watch.h"
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/operator_objections.h"
 #include "rendezvous/rounds/round_rules.h"
 
@@ -16,41 +17,28 @@ std::string OperatorRequests::keep_out(const std::string& node, KeptOutHow how) 
   run_.changed();
   for (auto& [id, member] : run_.members) {
     if (!member.native || !matches_node(node, member.name)) continue;
-    switch (member.place) {
-      case Place::Participant:
-        if (!run_.complete()) move_out_if_kept_out(member);
-        break;
-      case Place::Waiting:
-      case Place::Redundant:
-      case Place::Standby:
-      case Place::HeldBack:
-        move_out_if_kept_out(member);
-        break;
-      case Place::Away:
-      case Place::Restarting:  // Kept out when it joins again, after its workers have stopped.
-      case Place::LeftOut:
-      case Place::Finished:
-      case Place::Resuming:
-      case Place::KeptOut:
-        break;
-    }
+    if (run_.can_be_moved_out(member)) move_out_if_kept_out(member);
   }
   return answer;
 }
 
 std::string OperatorRequests::allow(const std::string& node) {
   const bool removed = run_.conduct.kept_out.remove(node);
+  const Notices::Withdrawn notice = Notices(run_).withdraw(node);
   const std::vector<NodeName> back = OperatorObjections(run_).members_outside(node);
   for (const NodeName& name : back)
     if (Member* member = run_.members.named(name)) MemberWatch(run_).let_in_again(*member);
   // As for a newcomer: spares fill a first round that lacks nodes.
   if (!back.empty() && run_.first_round() && run_.settings)
     run_.last_call.spares_step_in = later(run_.now, run_.known_settings().last_call_timeout);
-  if (removed || !back.empty()) run_.changed();
+  if (removed || notice.found || !back.empty()) run_.changed();
   if (!back.empty())
     return "allowed; it joins again as any newcomer does, if --nnodes and --scale-policy have a "
            "place for it";
-  if (removed) return "allowed; the next round takes it in as any other node";
+  if (notice.restarts)
+    return "allowed, and its notice is taken back: workers of the round may have saved and ended "
+           "already, so the round restarts with it";
+  if (removed || notice.found) return "allowed; the next round takes it in as any other node";
   return "it was not kept out";
 }
 
@@ -133,8 +121,11 @@ std::string OperatorRequests::on(const OperatorAsked& event) {
       return {};
     case What::Allow:
       return allow(event.node);
-    case What::Drain:
-      return keep_out(event.node, KeptOutHow::Drained);
+    case What::Drain: {
+      Notices(run_).give(event);
+      const std::string kept_out = keep_out(event.node, KeptOutHow::Drained);
+      return event.notice ? Notices(run_).describe(event) : kept_out;
+    }
     case What::Exclude:
       return keep_out(event.node, KeptOutHow::Excluded);
     case What::Restart:

@@ -49,7 +49,9 @@ void Recovery::add(MemberId id, const NodeName& name, const NodeResumed& event) 
   restart_count_ = std::max(restart_count_, event.restart_count);
   if (event.group_rank == 0) store_ = event.store;
   // A node that was cut off, and has stopped its workers for that, reports no failure.
-  if (!event.failure.empty() && !failure_) failure_ = {name, event.failure};
+  if (!event.failure.empty() && !failure_) failure_ = {name, event.failure, event.hung};
+  progressed_ = progressed_ || event.progressed;
+  if (event.step) step_ = std::max(step_.value_or(*event.step), *event.step);
 }
 
 void Recovery::remove(MemberId id) {

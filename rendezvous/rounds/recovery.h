@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/time.h"
 #include "rendezvous/rounds/liveness.h"
@@ -22,7 +21,11 @@ namespace muster {
 class Recovery {
  public:
   using MemberId = Liveness::Id;
-  using Failure = std::pair<NodeName, std::string>;
+  struct Failure {
+    NodeName who;
+    std::string what;
+    bool hung = false;  // WorkersFailed::hung
+  };
   struct Node {
     MemberId id = 0;
     std::optional<WorkerRanks> workers;
@@ -57,6 +60,9 @@ class Recovery {
   const std::optional<StoreAddress>& store() const { return store_; }
   const std::optional<Failure>& failure() const { return failure_; }
   const std::map<int, Node>& nodes() const { return nodes_; }
+  /// The nodes' reports of their progress: NodeResumed::progressed and the highest step.
+  bool progressed() const { return progressed_; }
+  const std::optional<std::int64_t>& step() const { return step_; }
 
  private:
   std::int64_t round_ = 0;
@@ -69,6 +75,8 @@ class Recovery {
   int restart_count_ = 0;           // The round's, as its nodes report it; the highest one.
   std::map<int, Node> nodes_;       // By rank.
   std::optional<Failure> failure_;  // The first one that a node reported.
+  bool progressed_ = false;
+  std::optional<std::int64_t> step_;
 };
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "rendezvous/rounds/node_name.h"
+#include "rendezvous/rounds/notice.h"
 #include "rendezvous/rounds/round_ranks.h"
 #include "rendezvous/rounds/settings.h"
 
@@ -73,6 +74,10 @@ struct NodeJoined {
   /// A digest of the workers' command. Nodes of one job and role have the same. An older muster
   /// does not send it.
   std::string command;
+  /// The node understands PreemptionNotice. Not sent: its hello says so.
+  bool takes_notices = false;
+  /// The node watches a file that tells the progress of its workers (--progress-file).
+  bool has_progress_file = false;
 };
 /// The node has a new connection and is still in its round: sent instead of a join.
 struct NodeResumed {
@@ -94,6 +99,10 @@ struct NodeResumed {
   std::optional<StoreAddress> store;
   /// The failure of the node's workers, if they have failed and the host may not know it.
   std::string failure;
+  bool hung = false;  // WorkersFailed::hung
+  /// The progress of the round's workers here: see NodeProgressed.
+  bool progressed = false;
+  std::optional<std::int64_t> step = {};
 };
 struct KeptAlive {
   ConnectionId from;
@@ -105,7 +114,16 @@ struct NodeLeft {
 struct WorkersFailed {
   ConnectionId from;
   std::int64_t round = 0;
-  std::string what;  // "rank 3 exited with 1"
+  std::string what;   // "rank 3 exited with 1"
+  bool hung = false;  // muster has ended the worker because it hung.
+};
+/// Workers of the node have got further than those of earlier rounds. Sent at once, and again with
+/// the last step when the round ends.
+struct NodeProgressed {
+  ConnectionId from;
+  std::int64_t round = 0;
+  /// The highest step that a worker has told. Empty: the progress has no number.
+  std::optional<std::int64_t> step = {};
 };
 /// The node asks for a restart of this round; it costs none of --max-restarts.
 struct RestartRequested {
@@ -145,11 +163,16 @@ struct OperatorAsked {
   OperatorAsked(What asked, std::string of_node = {}) : what(asked), node(std::move(of_node)) {}
   What what = What::Restart;
   std::string node;  // A node's name, or a host's address: then all nodes of that host.
+  // Only of Drain.
+  std::optional<Duration> notice = {};  // The node will go after this time.
+  std::string reason = {};
+  std::int64_t deadline_ms = 0;  // Doom::deadline_ms; the host sets it.
 };
 
 using RendezvousEvent =
     std::variant<NodeJoined, NodeResumed, KeptAlive, NodeLeft, WorkersFailed, RestartRequested,
-                 StoreReady, NodeFinished, ConnectionLost, RendezvousTimePassed, OperatorAsked>;
+                 StoreReady, NodeFinished, NodeNotified, NodeSaved, NodeProgressed, ConnectionLost,
+                 RendezvousTimePassed, OperatorAsked>;
 
 // --- actions: messages to a muster node ----------------------------------------------------------
 
@@ -171,8 +194,11 @@ struct RoundComplete {
   std::int64_t life = 0;  // RendezvousSetup::life; an older muster does not send it.
   /// Higher than that of every earlier round of the run. 0: an older muster does not send it.
   std::int64_t generation = 0;
+  /// The highest step that workers of earlier rounds have told. Higher ones are progress.
+  std::optional<std::int64_t> best_step = {};
 };
-enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested };
+/// Notice: `who` and perhaps other nodes will go (notice.h).
+enum class RestartCause { WorkersFailed, NodeLost, NodeLeft, NodeJoined, Requested, Notice };
 /// The `who` of a restart that musterctl requested. No node has the process id 0.
 inline NodeName operator_name() {
   return {"operator", 0, 0};
@@ -198,6 +224,12 @@ struct RunEnded {
   bool succeeded = true;
   std::optional<NodeName> who;  // The node that failed first.
   std::string why;
+  /// The run was stopped because nodes of it will go. No node has failed.
+  bool preempted = false;
+  /// So many attempts in a row had ended before any progress when the run failed.
+  int without_progress = 0;
+  /// The run has ended because of that (--restart-policy).
+  bool hopeless = false;
 };
 struct JoinRefused {
   enum class Why { Version, Settings, NameTaken, Closed, TooManyNodes, TimedOut };
@@ -274,6 +306,27 @@ struct NodeHeldBack {
   bool of_address = false;  // The losses are those of earlier agents at its address.
 };
 
+/// For the log: a node will go.
+struct NoticeGiven {
+  NodeName who;
+  std::optional<int> rank;  // In the last complete round.
+  Duration left{};
+  std::string reason;
+  bool by_operator = false;
+};
+/// For the log: all workers of the node have answered the notice.
+struct NodeAnsweredNotice {
+  NodeName who;
+  std::optional<int> rank;
+  std::int64_t round = 0;
+};
+/// For the log: a node that was to go has gone, or stays.
+struct NoticeOver {
+  NodeName who;
+  std::optional<int> rank;
+  std::string why;
+};
+
 /// For the shell: a torchrun node waits in the exit barrier for other nodes, which go on without it
 /// or whose job has failed. It must not wait for them. When it then closes the run, as torchrun
 /// does at its end, the close does not apply to the other nodes.
@@ -284,7 +337,8 @@ struct ReleaseFromExitBarrier {
 using RendezvousAction =
     std::variant<PrepareStore, RoundComplete, RestartRound, RunClosed, RunEnded, JoinRefused,
                  NotAMember, Resumed, Rejoin, ClockSkewSeen, NodeGone, NodeHeldBack,
-                 ReleaseFromExitBarrier, RoundRecovered, FailureCounted, Notice, CommandsDiffer>;
+                 ReleaseFromExitBarrier, RoundRecovered, FailureCounted, Notice, CommandsDiffer,
+                 PreemptionNotice, NoticeGiven, NodeAnsweredNotice, NoticeOver>;
 using RendezvousActions = std::vector<RendezvousAction>;
 
 }  // namespace muster

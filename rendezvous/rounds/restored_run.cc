@@ -18,7 +18,7 @@ constexpr const char* kCannotResume =
 }  // namespace
 
 void RestoredRun::restore(const RunRecord& record, const std::vector<MemberRecord>& members,
-                          Instant now) {
+                          Instant now, WallTime wall) {
   run_.advance(now);
   run_.returns.own_life = std::exchange(run_.setup.life, record.life);
   run_.settings = record.settings;
@@ -38,6 +38,9 @@ void RestoredRun::restore(const RunRecord& record, const std::vector<MemberRecor
                                           : RunPhase::Running;
   run_.ending.closed = record.closed;
   run_.restarts.used = record.restarts_used;
+  // Before --restart-policy every restart was one for a failure.
+  run_.restarts.ledger =
+      RestartLedger(record.restart_costs.value_or(RestartCosts{.failures = record.restarts_used}));
   run_.round.prepare_failures = record.prepare_failures;
   run_.round.world = static_cast<std::size_t>(std::max<std::int64_t>(record.last_world, 0));
   run_.round.store = record.store;
@@ -51,14 +54,19 @@ void RestoredRun::restore(const RunRecord& record, const std::vector<MemberRecor
     run_.restarts.uncounted = uncounted;
   if (record.restart_who) run_.restarts.cause = {*record.restart_who, record.restart_what};
   if (record.outcome)
-    run_.ending.outcome =
-        RunEnded{{}, record.outcome->succeeded, record.outcome->who, record.outcome->why};
+    run_.ending.outcome = RunEnded{{},
+                                   record.outcome->succeeded,
+                                   record.outcome->who,
+                                   record.outcome->why,
+                                   record.outcome->preempted,
+                                   record.outcome->without_progress,
+                                   record.outcome->hopeless};
   run_.ending.lost_agents.assign(record.lost_agents.begin(), record.lost_agents.end());
   run_.members.note_earlier_members();
   run_.journal.begin_with(record, members);
   for (const MemberRecord& member : members) {
     run_.members.mark_unrecorded(member.name);
-    if (run_.round.had_one && !run_.ending.outcome) restore_member(member);
+    if (run_.round.had_one && !run_.ending.outcome) restore_member(member, wall);
     if (run_.ending.outcome && !member.instance.empty())
       run_.ending.instances.insert(member.instance);
   }
@@ -80,7 +88,7 @@ void RestoredRun::restore(const RunRecord& record, const std::vector<MemberRecor
   run_.actions.clear();  // No node is connected yet.
 }
 
-void RestoredRun::restore_member(const MemberRecord& record) {
+void RestoredRun::restore_member(const MemberRecord& record, WallTime wall) {
   using Standing = MemberRecord::Standing;
   if (record.standing == Standing::Lost)
     return run_.round.lost.push_back({record.name, record.rank.value_or(0), record.why, run_.now});
@@ -100,6 +108,17 @@ void RestoredRun::restore_member(const MemberRecord& record) {
   run_.members.set_last_rank(member, record.rank);
   member.rank = record.rank.value_or(0);
   run_.members.set_succeeded(member, record.standing == Standing::Finished);
+  if (const auto& doom = record.doom) {
+    // The node goes when it goes, however long no host was there.
+    constexpr std::int64_t kMaxMs = kLongestWait / std::chrono::milliseconds(1);
+    const auto left = std::chrono::milliseconds(
+        std::clamp<std::int64_t>(doom->deadline_ms - wall.microseconds / 1'000, 0, kMaxMs));
+    run_.members.set_doom(member, Doom{.deadline = later(run_.now, left),
+                                       .deadline_ms = doom->deadline_ms,
+                                       .reason = doom->reason,
+                                       .in_job = doom->in_job,
+                                       .is_needed = doom->is_needed});
+  }
   const bool in_round = run_.complete() && record.rank;
   if (!in_round)
     member.restarted_round = run_.complete() ? run_.round.number : run_.round.number - 1;
@@ -166,7 +185,8 @@ void RestoredRun::handle_return(const Member& member) {
 /// Whether the node knows a newer round than the record: the file was restored from a backup, or
 /// could not be written for a while. A node with other settings belongs to another job.
 bool RestoredRun::is_outdated_by(const NodeResumed& event) const {
-  return run_.returns.restored_generation && run_.settings && event.join.run == *run_.settings &&
+  return run_.returns.restored_generation && run_.settings &&
+         agree(*run_.settings, event.join.run) &&
          event.join.generation > *run_.returns.restored_generation &&
          event.join.generation > run_.setup.ended_generation &&
          run_.is_credible(event.join.generation) && !run_.recovery;
@@ -202,6 +222,7 @@ void RestoredRun::discard_restored_round() {
   run_.restarts.cause.reset();
   run_.round.store.reset();
   run_.round.workers.clear();
+  run_.round.drop_notice();
   run_.last_call.clear();
   run_.setup.life = run_.returns.own_life;  // Another host made the nodes' round.
   run_.changed();

@@ -7,6 +7,7 @@
 #include "rendezvous/rounds/joins.h"
 #include "rendezvous/rounds/member_watch.h"
 #include "rendezvous/rounds/node_messages.h"
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/restored_run.h"
 #include "rendezvous/rounds/round_rules.h"
 
@@ -25,6 +26,8 @@ void Resuming::on(const NodeResumed& event) {
     MemberWatch(run_).bind(*member, event.from);
     MemberWatch(run_).touch(*member);
     member->proxied = event.join.proxied;
+    member->takes_notices = event.join.takes_notices;
+    member->tells_progress = event.join.run.restart_policy.has_value();
     return resume_member(*member, event);
   }
   if (auto refusal = Joins(run_).refusal_of(join, is_of_recovery(event)))
@@ -76,6 +79,7 @@ void Resuming::resume_member(const Member& member, const NodeResumed& event) {
     RoundRules(run_).announce_round(&member);
   }
   const bool left = member.place == Place::Restarting || member.place == Place::LeftOut;
+  note_progress(event);
   if (event.state == State::Finished && (in_round || left)) {
     run_.send(resumed);
     return NodeMessages(run_).on(NodeFinished{event.from, event.join.last_round, true, {}});
@@ -85,7 +89,8 @@ void Resuming::resume_member(const Member& member, const NodeResumed& event) {
                                           "it was cut off, and has stopped its workers");
   // Not left to the node's WorkersFailed: another node may end the round before that comes.
   if (in_round && event.state == State::Stopped)
-    return RoundRules(run_).fail_round(member, event.failure);
+    return RoundRules(run_).fail_round(
+        member, {event.from, event.join.last_round, event.failure, event.hung});
   if (in_round) {
     run_.send(resumed);
     return RestoredRun(run_).handle_return(member);
@@ -94,6 +99,12 @@ void Resuming::resume_member(const Member& member, const NodeResumed& event) {
                                                       ": " + run_.restarts.cause->second + ")"
                                                 : std::string();
   end_resume(event, NodeName(member.name), "the round has ended" + cause);
+}
+
+void Resuming::note_progress(const NodeResumed& event) {
+  if (event.join.generation != run_.round.generation) return;
+  if (event.progressed || event.step)
+    NodeMessages(run_).note_progress(event.join.last_round, event.step);
 }
 
 /// The round is over for the node. A failure that it reports may cost a restart nevertheless.
@@ -114,10 +125,8 @@ void Resuming::count_late_failure(const NodeResumed& event, const NodeName& who)
   run_.restarts.uncounted.reset();
   run_.conduct.strikes.count_failure(who.addr);
   run_.restarts.cause = {who, event.failure};
-  run_.changed();
-  if (run_.restarts.used >= run_.known_settings().max_restarts)
-    return RoundRules(run_).end_run(false, who, RoundRules(run_).why_no_restart(event.failure));
-  ++run_.restarts.used;
+  const AttemptEnd end = event.hung ? AttemptEnd::Hang : AttemptEnd::Failure;
+  if (!RoundRules(run_).charge(end, who, event.failure)) return;
   run_.send(FailureCounted{who, event.join.last_round, event.failure});
 }
 
@@ -216,6 +225,14 @@ bool Resuming::adopt_restart_count(const Recovery& recovery) {
   return is_counted;
 }
 
+/// What the workers of the round have told their nodes. Another host has seen the round begin.
+void Resuming::adopt_progress(const Recovery& recovery) {
+  RestartLedger& ledger = run_.restarts.ledger;
+  ledger.adopt_attempt();
+  if (const std::optional<std::int64_t>& step = recovery.step()) ledger.told_step(*step);
+  if (recovery.progressed()) ledger.progressed();
+}
+
 void Resuming::adopt_round() {
   if (!run_.recovery) return;
   const Recovery recovery = std::move(*run_.recovery);
@@ -231,6 +248,7 @@ void Resuming::adopt_round() {
   run_.move_to(RunPhase::Running);
   run_.round.had_one = true;
   const bool is_counted = adopt_restart_count(recovery);
+  adopt_progress(recovery);
   run_.round.world = recovery.nodes().size();
   run_.round.lease = recovery.lease();
   run_.conduct.excluded_may_work = true;
@@ -255,13 +273,16 @@ void Resuming::adopt_round() {
     if (member->connection && run_.ending.closed) run_.send(RunClosed{*member->connection});
   }
   if (!numbered) run_.round.workers.clear();
+  Notices(run_).begin_round();
   run_.changed();
   run_.send(RoundRecovered{true, run_.round.number, run_.round.generation, {}});
   RoundRules(run_).end_if_finished();
-  if (!recovery.failure()) return;
-  const auto& [who, what] = *recovery.failure();
+  const std::optional<Recovery::Failure>& failure = recovery.failure();
+  if (!failure) return;
+  const auto& [who, what, hung] = *failure;
   if (is_counted) return RoundRules(run_).begin_restart(RestartCause::WorkersFailed, who, what);
-  if (const Member* failed = run_.members.named(who)) RoundRules(run_).fail_round(*failed, what);
+  if (const Member* failed = run_.members.named(who))
+    RoundRules(run_).fail_round(*failed, {{}, recovery.round(), what, hung});
 }
 
 void Resuming::cancel_recovery(const std::string& why) {
@@ -283,7 +304,7 @@ void Resuming::cancel_recovery(const std::string& why) {
   for (const auto& [rank, node] : recovery.nodes())
     if (const Member* member = run_.members.known(node.id))
       run_.returns.cancelled->back.insert(member->instance);
-  const auto fatal = count_lost_failure(recovery);
+  auto fatal = count_lost_failure(recovery);
   for (Member* resuming : run_.members.list(Place::Resuming)) {
     Member& member = *resuming;
     run_.members.set_place(member, member.succeeded ? Place::Finished : Place::Restarting);
@@ -299,9 +320,7 @@ void Resuming::cancel_recovery(const std::string& why) {
                                           why);
   }
   run_.changed();
-  if (fatal)
-    return RoundRules(run_).end_run(false, fatal->first,
-                                    RoundRules(run_).why_no_restart(fatal->second));
+  if (fatal) return RoundRules(run_).end_run(*std::move(fatal));
   if (run_.ending.closed)
     RoundRules(run_).end_run(false, std::nullopt,
                              why + "; the run is closed, so nobody can restart");
@@ -317,17 +336,19 @@ void Resuming::note_return(const NodeJoined& event) {
 }
 
 /// Counts a restart for a failure that a node of the cancelled round had while it could not reach
-/// the host. Returns the failure if no restart is left for it.
-std::optional<Recovery::Failure> Resuming::count_lost_failure(const Recovery& recovery) {
+/// the host. Returns the outcome of the run if no restart is left for it.
+std::optional<RunEnded> Resuming::count_lost_failure(const Recovery& recovery) {
   const bool is_counted = adopt_restart_count(recovery);
-  if (!recovery.failure()) return std::nullopt;  // Another node of the round may still report one.
+  const std::optional<Recovery::Failure>& failure = recovery.failure();
+  if (!failure) return std::nullopt;  // Another node of the round may still report one.
   run_.restarts.uncounted.reset();
-  run_.conduct.strikes.count_failure(recovery.failure()->first.addr);
-  run_.restarts.cause = recovery.failure();
+  const auto& [who, what, hung] = *failure;
+  run_.conduct.strikes.count_failure(who.addr);
+  run_.restarts.cause = {who, what};
   if (is_counted) return std::nullopt;
-  if (run_.restarts.used >= run_.known_settings().max_restarts) return recovery.failure();
-  ++run_.restarts.used;
-  const auto& [who, what] = *recovery.failure();
+  adopt_progress(recovery);
+  const AttemptEnd end = hung ? AttemptEnd::Hang : AttemptEnd::Failure;
+  if (auto outcome = RoundRules(run_).try_to_charge(end, who, what)) return outcome;
   run_.send(FailureCounted{who, recovery.round(), what});
   return std::nullopt;
 }

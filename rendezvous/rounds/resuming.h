@@ -23,6 +23,8 @@ class Resuming {
   void note_return(const NodeJoined& event);
 
  private:
+  void note_progress(const NodeResumed& event);
+  void adopt_progress(const Recovery& recovery);
   void resume_member(const Member& member, const NodeResumed& event);
   void end_resume(const NodeResumed& event, const NodeName& who, std::string why);
   void count_late_failure(const NodeResumed& event, const NodeName& who);
@@ -35,7 +37,7 @@ class Resuming {
   void finish_recovery();
   void adopt_round();
   bool adopt_restart_count(const Recovery& recovery);
-  std::optional<Recovery::Failure> count_lost_failure(const Recovery& recovery);
+  std::optional<RunEnded> count_lost_failure(const Recovery& recovery);
 
   RunCore& run_;
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/rounds/member_watch.h"
+#include "rendezvous/rounds/notices.h"
 #include "rendezvous/rounds/operator_requests.h"
 #include "rendezvous/rounds/round_ranks.h"
 
@@ -33,9 +34,10 @@ bool RoundRules::apply_rules_to_complete_round() {
     run_.changed();
   }
   if (OperatorRequests(run_).restart_without_excluded()) return true;
+  if (Notices(run_).apply_to_complete_round()) return true;
   // Newcomers restart the others only if the scale policy allows it, and never after a node has
-  // finished.
-  if (run_.draining() || run_.ending.closed || !run_.settings ||
+  // finished. A round with a notice ends soon: its workers get the time to save.
+  if (run_.round.notice || run_.draining() || run_.ending.closed || !run_.settings ||
       run_.settings->scale_policy != ScalePolicy::Now || run_.members.counts().succeeded > 0)
     return false;
   if (static_cast<int>(run_.members.count(Place::Participant)) >= run_.settings->max_nodes)
@@ -53,6 +55,7 @@ bool RoundRules::apply_rules_while_gathering() {
   if (!run_.settings || run_.ending.closed)
     return false;                   // Only torchrun nodes: they follow their own rules.
   if (run_.recovery) return false;  // The resuming nodes may already have a round.
+  if (Notices(run_).apply_while_gathering()) return true;
   if (MemberWatch(run_).let_in_if_needed() || admit_one() || admit_spare()) return true;
   const bool enough =
       static_cast<int>(run_.members.count(Place::Participant)) >= run_.settings->min_nodes;
@@ -137,6 +140,7 @@ bool RoundRules::may_complete() const {
 void RoundRules::complete_round() {
   const std::vector<Member*> members = run_.members.list(Place::Participant);
   std::vector<RankCandidate> candidates;
+  candidates.reserve(members.size());
   for (const Member* member : members)
     candidates.push_back({.name = member->name,
                           .native = member->native,
@@ -173,11 +177,13 @@ void RoundRules::complete_round() {
   run_.returns.restored_generation.reset();
   run_.returns.awaited.clear();
   run_.restarts.cause.reset();
+  run_.restarts.wait_until.reset();
   run_.round.world = by_rank.size();
   run_.round.lease = run_.setup.lease;
   run_.round.lost.clear();
   run_.last_call.clear();
   run_.last_call.spares_step_in.reset();
+  Notices(run_).begin_round();
   run_.changed();
   number_workers(by_rank);
   // A torchrun node at rank 0 makes the workers' store itself.
@@ -229,6 +235,7 @@ void RoundRules::number_workers(const std::vector<const Member*>& by_rank) {
 
 void RoundRules::announce_round(const Member* knows_it) {
   run_.move_to(RunPhase::Running);
+  run_.restarts.ledger.begin_attempt(run_.now);
   // With a torchrun node in the round (workers is empty), no node can ask rank 0 whether
   // the round is whole: the muster nodes are fenced.
   run_.unseen.begin(run_.round.number, run_.round.generation, run_.round.workers.size());
@@ -255,7 +262,8 @@ RoundComplete RoundRules::announcement(const Member& member, ConnectionId to) co
                         .workers = std::nullopt,
                         .store = run_.round.store,
                         .life = run_.setup.life,
-                        .generation = run_.round.generation};
+                        .generation = run_.round.generation,
+                        .best_step = run_.restarts.ledger.costs().best_step};
   const auto rank = static_cast<std::size_t>(member.rank);
   if (rank < run_.round.workers.size())
     message.workers = run_.round.workers[rank];
@@ -269,6 +277,7 @@ void RoundRules::begin_restart(RestartCause cause, const NodeName& who, const st
   if (run_.ending.closed)
     return end_run(false, who, what + "; the run is closed, so nobody can restart");
   run_.restarts.cause = {who, what};
+  run_.round.drop_notice();
   if (cause == RestartCause::NodeLost) run_.unseen.fall_silent();
   run_.returns.awaited.clear();
   for (Member* member : run_.members.list(Place::Participant)) {
@@ -302,13 +311,24 @@ void RoundRules::next_round() {
   run_.move_to(RunPhase::Gathering);
   run_.round.store.reset();
   run_.round.workers.clear();
+  run_.round.refusal.clear();
+  run_.round.drop_notice();
   run_.last_call.clear();
   run_.changed();
 }
 
+void RoundRules::preempt_run(const std::string& why) {
+  end_run(RunEnded{.to = {}, .succeeded = false, .who = {}, .why = why, .preempted = true});
+}
+
 void RoundRules::end_run(bool succeeded, std::optional<NodeName> who, const std::string& why) {
+  end_run(RunEnded{{}, succeeded, std::move(who), why});
+}
+
+void RoundRules::end_run(RunEnded outcome) {
   if (run_.ending.outcome) return;
-  run_.ending.outcome = RunEnded{{}, succeeded, std::move(who), why};
+  run_.ending.outcome = std::move(outcome);
+  run_.round.drop_notice();
   run_.ending.closed = true;
   if (run_.preparing()) run_.move_to(RunPhase::Running);  // No node will be told its rank.
   run_.last_call.clear();
@@ -384,24 +404,60 @@ void RoundRules::end_if_hopeless() {
   end_run(false, run_.restarts.cause->first, run_.restarts.cause->second + "; " + why);
 }
 
-/// Counts a failure in the running round, and restarts the round.
-void RoundRules::fail_round(const Member& member, const std::string& what) {
+void RoundRules::fail_round(const Member& member, const WorkersFailed& failed) {
   // Several nodes may fail for the same cause: a restart that has begun is not counted again.
   if (!run_.complete() || run_.draining() || member.place != Place::Participant) return;
   const NodeName who = member.name;
   run_.conduct.strikes.count_failure(who.addr);
   run_.restarts.uncounted.reset();
-  if (run_.restarts.used >= run_.known_settings().max_restarts)
-    return end_run(false, who, why_no_restart(what));
-  ++run_.restarts.used;
+  const AttemptEnd end = failed.hung ? AttemptEnd::Hang : AttemptEnd::Failure;
+  if (!charge(end, who, failed.what)) return;
   run_.unseen.clear();
-  begin_restart(RestartCause::WorkersFailed, who, what);
+  begin_restart(RestartCause::WorkersFailed, who, failed.what);
 }
 
-std::string RoundRules::why_no_restart(const std::string& failure) const {
-  if (run_.known_settings().max_restarts == 0) return failure + " (--max-restarts=0)";
-  return failure + "; all " + std::to_string(run_.restarts.used) +
-         " restarts (--max-restarts) are used";
+void RoundRules::lose_node(RestartCause cause, const NodeName& who, const std::string& what) {
+  // In the other phases no worker runs, or a restart has begun already.
+  const bool ends_attempt = run_.round.phase == RunPhase::Running && !run_.ending.outcome;
+  if (ends_attempt && !charge(AttemptEnd::Node, who, what)) return;
+  begin_restart(cause, who, what);
+}
+
+bool RoundRules::charge(AttemptEnd end, const NodeName& who, const std::string& what) {
+  auto outcome = try_to_charge(end, who, what);
+  if (!outcome) return true;
+  end_run(*std::move(outcome));
+  return false;
+}
+
+std::optional<RunEnded> RoundRules::try_to_charge(AttemptEnd end, const NodeName& who,
+                                                  const std::string& what) {
+  const RestartBudgets budgets = restart_budgets(run_.settings.value_or(RunSettings{}));
+  const auto decision = run_.restarts.ledger.end_attempt(
+      {.how = end, .now = run_.now, .all_tell = all_tell_progress()}, budgets);
+  run_.changed();
+  if (decision.restarts) {
+    if (end != AttemptEnd::Node) ++run_.restarts.used;
+    if (decision.wait > Duration::zero()) run_.restarts.wait_until = later(run_.now, decision.wait);
+    return std::nullopt;
+  }
+  const int attempts = run_.restarts.ledger.costs().without_progress;
+  std::string why = decision.hopeless ? what : used_up_text(what, end, budgets, run_.restarts.used);
+  if (const std::string advice = no_progress_text(attempts); !advice.empty()) why += "; " + advice;
+  return RunEnded{.to = {},
+                  .succeeded = false,
+                  .who = who,
+                  .why = std::move(why),
+                  .preempted = false,
+                  .without_progress = attempts,
+                  .hopeless = decision.hopeless};
+}
+
+/// Whether all nodes of the newest round tell the host of their workers' progress.
+bool RoundRules::all_tell_progress() const {
+  for (const auto& [id, member] : run_.members)
+    if (member.last_rank && !(member.native && member.tells_progress)) return false;
+  return true;
 }
 
 /// Rank 0 is alive, but it has not reported the address of the workers' store in time.
@@ -421,8 +477,11 @@ void RoundRules::prepare_deadline() {
 /// A node may know more restarts than this host: an earlier host may have been killed after it had
 /// announced a restart and before it could record it.
 void RoundRules::raise_restart_count(int reported) {
-  reported = std::min(reported, run_.known_settings().max_restarts);
+  const RestartBudgets budgets = restart_budgets(run_.known_settings());
+  const int most = budgets.failures + budgets.policy.hangs.value_or(0);
+  reported = std::min(reported, most);
   if (reported <= run_.restarts.used) return;
+  run_.restarts.ledger.charge_failures(reported - run_.restarts.used, budgets.failures);
   run_.restarts.used = reported;
   run_.restarts.uncounted.reset();  // The restart may be that of a failure of the newest round.
   run_.changed();

@@ -1,5 +1,7 @@
 #include "rendezvous/rounds/run_core.h"
 
+#include "base/printable_text.h"
+
 namespace muster {
 
 RunCore::RunCore(const RendezvousSetup& given)
@@ -28,14 +30,37 @@ std::optional<Instant> RunCore::next_deadline() const {
   if (!complete() && !ending.closed && settings && !recovery) {
     if (unseen.may_run(now))
       also(unseen.wait_until());
-    else if (members.counts().absent == 0)
+    else if (members.counts().absent == 0 && !restart_waits())
       also(last_call.end);
     also(last_call.spares_step_in);
   }
   if (phase() == RunPhase::Preparing) also(round.prepared_by);
+  if (restart_waits()) also(restarts.wait_until);
   if (recovery) also(recovery->deadline());
   if (returns.cancelled && !ending.outcome) also(returns.cancelled->until);
+  if (!ending.outcome) also(members.next_doom_after(now));
+  if (round.tell_at && *round.tell_at > now) also(round.tell_at);
   return next;
+}
+
+bool RunCore::can_be_moved_out(const Member& member) const {
+  switch (member.place) {
+    case Place::Participant:
+      return !complete();
+    case Place::Waiting:
+    case Place::Redundant:
+    case Place::Standby:
+    case Place::HeldBack:
+      return true;
+    case Place::Away:
+    case Place::Restarting:  // When it joins again, after its workers have stopped.
+    case Place::LeftOut:
+    case Place::Finished:
+    case Place::Resuming:
+    case Place::KeptOut:
+      return false;
+  }
+  return false;
 }
 
 const Member* RunCore::rank_0() const {
@@ -51,7 +76,7 @@ std::size_t RunCore::expected() const {
 
 bool RunCore::is_held_up() const {
   // A round with an absent node would break at once if that node does not come back.
-  return recovery || members.counts().absent > 0 || unseen.may_run(now);
+  return restart_waits() || recovery || members.counts().absent > 0 || unseen.may_run(now);
 }
 
 const RunSettings& RunCore::known_settings() const {
@@ -61,11 +86,19 @@ const RunSettings& RunCore::known_settings() const {
   return none;
 }
 
+void RunCore::note_refusal(const std::string& text) {
+  std::string shown = printable_text(text);
+  if (complete() || ending.outcome || shown == round.refusal) return;
+  round.refusal = std::move(shown);
+  changed();
+}
+
 void RunCore::violate(std::string_view invariant) const {
   if (!violated) violated = invariant;
 }
 
 void RunCore::send_outcome(ConnectionId to) {
+  if (!ending.outcome) return violate("the outcome is told of a run that has not ended");
   RunEnded message = *ending.outcome;
   message.to = to;
   send(std::move(message));

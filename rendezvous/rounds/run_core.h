@@ -21,9 +21,11 @@
 #include "rendezvous/rounds/kept_out.h"
 #include "rendezvous/rounds/lost_node.h"
 #include "rendezvous/rounds/member_table.h"
+#include "rendezvous/rounds/notice.h"
 #include "rendezvous/rounds/recovery.h"
 #include "rendezvous/rounds/rendezvous_events.h"
 #include "rendezvous/rounds/rendezvous_setup.h"
+#include "rendezvous/rounds/restart_ledger.h"
 #include "rendezvous/rounds/run_journal.h"
 #include "rendezvous/rounds/run_phase.h"
 #include "rendezvous/rounds/unseen_workers.h"
@@ -49,6 +51,23 @@ struct Round {
   std::vector<LostNode> lost;
   /// The restored run was in phase Preparing: nodes may have been told their ranks nevertheless.
   bool may_be_complete = false;
+  /// Which node was refused last and why, for the nodes that wait in this round. Empty: none was.
+  std::string refusal;
+  // Of the running round (Notices):
+  std::optional<RoundNotice> notice;
+  bool all_have_answered = false;
+  std::optional<Instant> tell_at;    // When its nodes are told of a change of `notice`.
+  std::optional<Instant> told_at;    // When they were told last.
+  std::set<MemberTable::Id> untold;  // Told, but perhaps not on their present connection.
+  std::optional<std::uint64_t> notice_made_for;  // The run's revision.
+
+  void drop_notice() {
+    notice.reset();
+    tell_at.reset();
+    told_at.reset();
+    untold.clear();
+    notice_made_for.reset();
+  }
 };
 
 /// The wait for further nodes, once the minimum is there.
@@ -76,7 +95,9 @@ struct LastCall {
 
 /// What failures have cost.
 struct Restarts {
-  int used = 0;
+  int used = 0;  // For failures and hangs: the restart count of the job.
+  RestartLedger ledger;
+  std::optional<Instant> wait_until;  // The next round is not complete before.
   /// The generation of the newest round, if no failure of it has cost a restart yet.
   std::optional<std::int64_t> uncounted;
   std::optional<std::pair<NodeName, std::string>> cause;  // Why the next round is needed.
@@ -164,8 +185,15 @@ struct RunCore {
   /// When the rules are next needed; nothing if only an event can change anything.
   std::optional<Instant> next_deadline() const;
   const Member* rank_0() const;
+  /// Whether a node that is to stay out of the next round can be moved out at once. Otherwise it
+  /// has a part in the running round, or comes back, and is moved out then.
+  bool can_be_moved_out(const Member& member) const;
   /// The number of nodes that are alive and about to join this round.
   std::size_t expected() const;
+  /// Whether the next round waits because --restart-policy says so.
+  bool restart_waits() const {
+    return !complete() && !ending.outcome && restarts.wait_until && *restarts.wait_until > now;
+  }
   /// Whether the round must not be completed yet, even if there are enough nodes or the last call
   /// is over.
   bool is_held_up() const;
@@ -174,6 +202,8 @@ struct RunCore {
   /// brought them. Missing settings are a broken invariant.
   const RunSettings& known_settings() const;
 
+  /// Tells the nodes that wait that a node which wanted to join was refused, and why.
+  void note_refusal(const std::string& text);
   /// Something that people, torchrun nodes or the record may show has changed.
   void changed() { ++revision; }
   std::uint64_t whole_revision() const { return revision + members.revision(); }

@@ -13,7 +13,8 @@ using EventKind = RunEvent::Kind;
 
 bool may_merge(RunEvent::Kind kind) {
   return kind == EventKind::NodeJoined || kind == EventKind::NodeLeft ||
-         kind == EventKind::NodeLost;
+         kind == EventKind::NodeLost || kind == EventKind::NoticeGiven ||
+         kind == EventKind::NodeSaved || kind == EventKind::NoticeOver;
 }
 
 bool is_failure(const RunEvent& event) {
@@ -52,6 +53,13 @@ void count(const RunEvent& event, RunCounters& counters) {
       break;
     case EventKind::Failed:
       ++counters.runs_failed;
+      if (event.hopeless) ++counters.runs_hopeless;
+      break;
+    case EventKind::Preempted:
+      ++counters.runs_preempted;
+      break;
+    case EventKind::NoticeGiven:
+      ++counters.notices;
       break;
     case EventKind::RoundNotResumed:
     case EventKind::Closed:
@@ -59,6 +67,8 @@ void count(const RunEvent& event, RunCounters& counters) {
     case EventKind::NodeDrained:
     case EventKind::NodeExcluded:
     case EventKind::NodeAllowed:
+    case EventKind::NodeSaved:
+    case EventKind::NoticeOver:
       break;
   }
 }
@@ -77,6 +87,8 @@ std::string_view to_string(RestartCause cause) {
       return "node_joined";
     case RestartCause::Requested:
       return "requested";
+    case RestartCause::Notice:
+      return "notice";
   }
   return "unknown";
 }
@@ -113,6 +125,14 @@ std::string_view to_string(RunEvent::Kind kind) {
       return "node_excluded";
     case EventKind::NodeAllowed:
       return "node_allowed";
+    case EventKind::NoticeGiven:
+      return "notice_given";
+    case EventKind::NodeSaved:
+      return "node_saved";
+    case EventKind::NoticeOver:
+      return "notice_over";
+    case EventKind::Preempted:
+      return "run_preempted";
   }
   return "unknown";
 }

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxLikeEvents = 8;
 /// The text of one event; a longer one is cut.
 inline constexpr std::size_t kMaxEventTextBytes = 512;
 
-inline constexpr std::size_t kRestartCauses = 5;
+inline constexpr std::size_t kRestartCauses = 6;
 /// "workers_failed". The text is static.
 std::string_view to_string(RestartCause cause);
 
@@ -48,6 +48,10 @@ struct RunEvent {
     NodeDrained,  // By an operator, like the next two.
     NodeExcluded,
     NodeAllowed,
+    NoticeGiven,  // The node will go.
+    NodeSaved,    // All workers of the node have answered the notice.
+    NoticeOver,
+    Preempted,  // The run has ended because nodes of it will go.
   };
   Kind kind = Kind::Began;
   std::uint64_t number = 0;  // Goes up with each event, also across restarts of the host.
@@ -57,6 +61,7 @@ struct RunEvent {
   std::optional<int> rank = {};  // The node's group rank in the newest complete round.
   std::optional<RestartCause> cause = {};
   std::string text = {};
+  bool hopeless = false;              // Failed: --restart-policy has ended the run.
   std::uint64_t like = 0;             // Further events of this kind, which were only counted.
   std::optional<Duration> took = {};  // RoundComplete: the time since its first node came.
 };
@@ -79,6 +84,9 @@ struct RunCounters {
   std::uint64_t runs_begun = 0;
   std::uint64_t runs_succeeded = 0;
   std::uint64_t runs_failed = 0;
+  std::uint64_t runs_hopeless = 0;  // Of the failed ones: --restart-policy ended them.
+  std::uint64_t runs_preempted = 0;
+  std::uint64_t notices = 0;
   std::uint64_t rounds = 0;
   std::uint64_t rounds_resumed = 0;
   std::uint64_t nodes_joined = 0;

@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/rounds/limits.h"
 #include "rendezvous/rounds/run_core.h"
 
 namespace muster {
 namespace {
+
+/// The members of a running round that have no record of their own.
+std::vector<std::string> waiting_agents(const RunCore& run) {
+  std::vector<std::string> instances;
+  if (!run.complete()) return instances;
+  const auto add = [&](const Member& member) {
+    const bool is_recorded = member.last_rank || member.succeeded || member.instance.empty();
+    if (!is_recorded && instances.size() < kMaxLostAgents) instances.push_back(member.instance);
+  };
+  for (const Place place : {Place::Redundant, Place::Standby, Place::HeldBack, Place::KeptOut})
+    run.members.for_each_in(place, add);
+  return instances;
+}
 
 /// The record without last_call_left, which take_changes() adds.
 RunRecord make_record(const RunCore& run, const RunSettings& settings) {
@@ -30,13 +44,20 @@ RunRecord make_record(const RunCore& run, const RunSettings& settings) {
     record.restart_what = run.restarts.cause->second;
   }
   if (run.ending.outcome) {
-    record.outcome =
-        RunOutcome{run.ending.outcome->succeeded, run.ending.outcome->who, run.ending.outcome->why};
+    record.outcome = RunOutcome{run.ending.outcome->succeeded,
+                                run.ending.outcome->who,
+                                run.ending.outcome->why,
+                                run.ending.outcome->preempted,
+                                run.ending.outcome->without_progress,
+                                run.ending.outcome->hopeless};
     record.lost_agents.assign(run.ending.lost_agents.begin(), run.ending.lost_agents.end());
+  } else {
+    record.lost_agents = waiting_agents(run);
   }
   record.kept_out = run.conduct.kept_out.entries();
   record.strikes = run.conduct.strikes.hosts();
   record.lease = std::max(run.round.lease, run.setup.lease);
+  record.restart_costs = run.restarts.ledger.costs();
   record.uncounted_generation = run.restarts.uncounted.value_or(0);
   return record;
 }
@@ -50,6 +71,8 @@ void RunJournal::begin_with(const RunRecord& record, const std::vector<MemberRec
   record_->first_failure.reset();
   record_->failure_report.reset();
   record_->ended_at_ms.reset();
+  record_->began_at_ms.reset();
+  record_->previous.reset();
   for (const MemberRecord& member : members)
     members_.emplace(member.name, member);
 }
@@ -108,6 +131,8 @@ std::optional<MemberRecord> RunJournal::make_record_of(const RunCore& run,
     record.preferred_rank = member->preferred_rank;
     record.spare = member->spare;
     record.hosts_rendezvous = member->hosts_rendezvous;
+    if (const auto& doom = member->doom; doom && !run.ending.outcome)
+      record.doom = RecordedDoom{doom->deadline_ms, doom->reason, doom->in_job, doom->is_needed};
     return record;
   }
   const auto lost = std::find_if(run.round.lost.begin(), run.round.lost.end(),

@@ -13,6 +13,7 @@
 #include "rendezvous/rounds/kept_out.h"
 #include "rendezvous/rounds/node_report.h"
 #include "rendezvous/rounds/rendezvous_events.h"
+#include "rendezvous/rounds/restart_ledger.h"
 #include "rendezvous/rounds/run_history.h"
 
 namespace muster {
@@ -21,6 +22,9 @@ struct RunOutcome {
   bool succeeded = true;
   std::optional<NodeName> who;  // The node that failed first.
   std::string why;
+  bool preempted = false;  // RunEnded::preempted.
+  int without_progress = 0;
+  bool hopeless = false;
   bool operator==(const RunOutcome&) const = default;
 };
 
@@ -34,6 +38,18 @@ struct RecordedFailure {
   std::optional<RestartCause> cause = {};
   std::string text = {};
   bool operator==(const RecordedFailure&) const = default;
+};
+
+/// How the run before ended that had the same id, for people.
+struct PreviousRun {
+  bool succeeded = true;
+  bool preempted = false;  // It was stopped because nodes of it would go.
+  std::string why = {};
+  std::optional<std::int64_t> ended_at_ms = {};  // Since 1970. Empty: not known.
+  int restarts_used = 0;
+  std::optional<RecordedFailure> first_failure = {};
+  std::optional<FailureReport> failure_report = {};
+  bool operator==(const PreviousRun&) const = default;
 };
 
 /// The record of a run, without its members.
@@ -63,11 +79,14 @@ struct RunRecord {
   std::optional<std::int64_t> ended_generation;
   std::vector<KeptOutEntry> kept_out;  // By an operator.
   std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
-  /// The instances of nodes that were lost before the end. Empty before the end.
+  /// The instances of nodes that were lost before the end. Before the end: of nodes that have never
+  /// had a rank, such as spares. A later host counts them as lost until they are back.
   std::vector<std::string> lost_agents;
   /// The generation of the newest round if no failure of it has cost a restart, otherwise 0. Empty:
   /// an older muster has written the record.
   std::optional<std::int64_t> uncounted_generation;
+  /// What restarts have cost. Empty: an older muster has written the record.
+  std::optional<RestartCosts> restart_costs;
   /// The longest lease by which nodes of the newest round may wait before they stop their workers.
   /// Zero: an older muster has written the record.
   Duration lease{};
@@ -75,7 +94,18 @@ struct RunRecord {
   std::optional<RecordedFailure> first_failure;
   std::optional<FailureReport> failure_report = {};  // Its node's, of a run that has ended.
   std::optional<std::int64_t> ended_at_ms = {};      // Since 1970.
+  std::optional<std::int64_t> began_at_ms = {};      // Empty: an older muster has written it.
+  std::optional<PreviousRun> previous = {};
   bool operator==(const RunRecord&) const = default;
+};
+
+/// The notice of a node that will go: Doom, with its deadline by the wall clock.
+struct RecordedDoom {
+  std::int64_t deadline_ms = 0;  // Since 1970.
+  std::string reason;
+  bool in_job = false;
+  bool is_needed = false;
+  bool operator==(const RecordedDoom&) const = default;
 };
 
 /// A node that has, or had, a rank in the newest round, that has finished, or that was a member
@@ -97,6 +127,7 @@ struct MemberRecord {
   bool spare = false;
   bool hosts_rendezvous = false;
   std::string why;  // Why the node is lost.
+  std::optional<RecordedDoom> doom = {};
   bool operator==(const MemberRecord&) const = default;
 };
 

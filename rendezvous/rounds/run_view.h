@@ -17,7 +17,10 @@
 #include "rendezvous/rounds/kept_out.h"
 #include "rendezvous/rounds/node_name.h"
 #include "rendezvous/rounds/node_report.h"
+#include "rendezvous/rounds/restart_ledger.h"
 #include "rendezvous/rounds/run_history.h"
+#include "rendezvous/rounds/run_record.h"
+#include "rendezvous/rounds/step_rates.h"
 
 namespace muster {
 
@@ -26,6 +29,8 @@ inline constexpr std::size_t kMaxViewedRuns = 1'000;
 inline constexpr std::size_t kMaxViewedNodes = 4'096;
 /// Missing nodes in one RunView.
 inline constexpr std::size_t kMaxViewedMissing = 64;
+/// Doomed nodes, and nodes that have not answered a notice, in one NoticeView.
+inline constexpr std::size_t kMaxViewedNotice = 64;
 
 enum class RunStanding {
   Empty,       // No node has joined, or no node is in the run any more.
@@ -37,8 +42,9 @@ enum class RunStanding {
   Closed,      // A torchrun node has closed the run. No node may join any more.
   Succeeded,
   Failed,
+  Preempted,  // Stopped because nodes of it will go.
 };
-inline constexpr std::size_t kRunStates = 9;
+inline constexpr std::size_t kRunStates = 10;
 /// "running". The text is static.
 std::string_view to_string(RunStanding state);
 
@@ -52,7 +58,7 @@ enum class NodeState {
   Waiting,     // It wants the next round, or is held back because it was lost so often.
   Spare,       // On the redundancy list, or marked as a spare.
   Resuming,    // In a round that an earlier musterd made.
-  KeptOut,     // An operator keeps it out of the rounds.
+  KeptOut,     // An operator keeps it out of the rounds, or it will go.
 };
 inline constexpr std::size_t kNodeStates = 10;
 std::string_view to_string(NodeState state);
@@ -61,6 +67,24 @@ std::string_view to_string(NodeState state);
 struct ReportView {
   NodeReport report;
   Instant at{};
+};
+
+/// A node will go.
+struct DoomView {
+  Duration left{};               // Zero: the deadline has passed.
+  std::int64_t deadline_ms = 0;  // Since 1970.
+  std::string reason;
+};
+
+/// The notice that the nodes of the running round have got.
+struct NoticeView {
+  DoomView first;     // The earliest deadline.
+  bool stops = true;  // The run ends then. False: the round restarts without the doomed nodes.
+  std::vector<NodeName> doomed;
+  std::size_t doomed_total = 0;  // May be larger than `doomed`, which is bounded.
+  std::size_t saved = 0;         // Nodes that have answered, or have finished.
+  std::vector<NodeName> silent;  // Nodes that have not answered.
+  std::size_t silent_total = 0;
 };
 
 struct NodeView {
@@ -77,6 +101,10 @@ struct NodeView {
   bool spare = false;              // Marked as a spare.
   /// An operator has drained or excluded it; it may still be in a round.
   std::optional<KeptOutHow> kept_out = {};
+  std::optional<DoomView> notice = {};  // The node will go.
+  /// Whether all its workers have answered the notice of the running round. Empty: there is none,
+  /// or the node is not in the round.
+  std::optional<bool> saved = {};
   Strikes strikes = {};                           // Of its host.
   std::shared_ptr<const ReportView> report = {};  // Null: no report.
 };
@@ -99,6 +127,9 @@ struct RunSummary {
   int restarts_used = 0;
   // Empty while only torchrun nodes are in the run: they do not send these numbers.
   std::optional<int> restarts_allowed;
+  /// The budgets of --restart-policy. Empty: the run has none, or only torchrun nodes.
+  std::optional<RestartBudgets> budgets = {};
+  RestartCosts costs = {};  // What has been paid.
   std::optional<int> min_nodes;
   std::optional<int> max_nodes;
   std::size_t nodes = 0;  // In any state.
@@ -106,6 +137,11 @@ struct RunSummary {
   std::optional<std::uint64_t> last_event;  // The number of the newest event.
   std::optional<RunEvent> first_failure;
   std::optional<Duration> ended_before = {};  // How long ago it ended. Empty: it has not.
+  /// How long ago it began. Empty: an older musterd has recorded it.
+  std::optional<Duration> began_before = {};
+  /// How long ago the round was complete whose workers run now. Empty: none runs, or this host did
+  /// not see it.
+  std::optional<Duration> up_for = {};
 };
 
 struct RunView {
@@ -119,11 +155,14 @@ struct RunView {
   std::optional<Duration> last_call;  // The remaining time of the last call.
   std::vector<RunEvent> events;       // The newest ones, oldest first.
   std::optional<RunEnded> outcome;
+  std::optional<NoticeView> notice = {};
   std::vector<KeptOutEntry> kept_out;  // By an operator; also nodes that are not in the run now.
   std::vector<HostStrikes> strikes;    // The host with the newest strike comes last.
   /// The first failure, as its node has reported it.
   std::optional<FailureReport> first_failure_report;
-  Instant now{};  // The time of this view.
+  std::optional<PreviousRun> previous;  // The ended run of this id before this one.
+  StepSeries steps;                     // How fast its workers take their steps.
+  Instant now{};                        // The time of this view.
   WallTime wall;
 };
 

@@ -9,7 +9,7 @@ namespace muster {
 std::string_view to_string(RunStanding state) {
   constexpr std::array<std::string_view, kRunStates> kNames = {
       "empty",      "gathering", "recovering", "preparing", "running",
-      "restarting", "closed",    "succeeded",  "failed"};
+      "restarting", "closed",    "succeeded",  "failed",    "preempted"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
@@ -29,7 +29,9 @@ std::optional<int> RunViewer::rank_of(const NodeName& name) const {
 
 RunStanding RunViewer::run_state() const {
   if (run_.ending.outcome)
-    return run_.ending.outcome->succeeded ? RunStanding::Succeeded : RunStanding::Failed;
+    return run_.ending.outcome->succeeded   ? RunStanding::Succeeded
+           : run_.ending.outcome->preempted ? RunStanding::Preempted
+                                            : RunStanding::Failed;
   if (run_.ending.closed) return RunStanding::Closed;
   if (run_.round.phase == RunPhase::Recovering) return RunStanding::Recovering;
   if (run_.members.empty()) return RunStanding::Empty;
@@ -82,8 +84,11 @@ RunSummary RunViewer::summary() const {
   summary.round = run_.round.number;
   summary.generation = run_.round.generation;
   summary.restarts_used = run_.restarts.used;
+  summary.costs = run_.restarts.ledger.costs();
   if (run_.settings) {
-    summary.restarts_allowed = run_.settings->max_restarts;
+    const RestartBudgets allowed = restart_budgets(*run_.settings);
+    summary.restarts_allowed = allowed.failures + allowed.policy.hangs.value_or(0);
+    summary.budgets = budgets();
     summary.min_nodes = run_.settings->min_nodes;
     summary.max_nodes = run_.settings->max_nodes;
   }
@@ -92,21 +97,63 @@ RunSummary RunViewer::summary() const {
   return summary;
 }
 
+std::optional<RestartBudgets> RunViewer::budgets() const {
+  if (!run_.settings) return std::nullopt;
+  const RestartBudgets budgets = restart_budgets(*run_.settings);
+  return budgets.policy.on ? std::optional(budgets) : std::nullopt;
+}
+
+std::optional<int> RunViewer::first_rank_of(const Member& member) const {
+  const bool numbered = run_.complete() && member.place == Place::Participant && member.rank >= 0 &&
+                        static_cast<std::size_t>(member.rank) < run_.round.workers.size();
+  if (!numbered) return std::nullopt;
+  return run_.round.workers[static_cast<std::size_t>(member.rank)].base_global_rank.value;
+}
+
+DoomView RunViewer::doom_view(const Doom& doom, Instant now) {
+  return {std::max(Duration::zero(), doom.deadline - now), doom.deadline_ms, doom.reason};
+}
+
+bool RunViewer::has_answered(const Member& member) const {
+  return member.succeeded || member.finished || member.saved_round == run_.round.number;
+}
+
+std::optional<NoticeView> RunViewer::notice(Instant now) const {
+  if (!run_.round.notice || run_.ending.outcome) return std::nullopt;
+  const auto add = [](const NodeName& name, std::vector<NodeName>& names, std::size_t& total) {
+    if (++total <= kMaxViewedNotice) names.push_back(name);
+  };
+  NoticeView view{.first = {.left = std::max(Duration::zero(), run_.round.notice->deadline - now),
+                            .deadline_ms = 0,
+                            .reason = run_.round.notice->reason},
+                  .stops = run_.round.notice->stops};
+  for (const Member* member : run_.members.doomed()) {
+    if (!member->doom || member->place != Place::Participant) continue;
+    if (view.doomed_total == 0) view.first.deadline_ms = member->doom->deadline_ms;
+    add(member->name, view.doomed, view.doomed_total);
+  }
+  run_.members.for_each_in(Place::Participant, [&](const Member& member) {
+    if (has_answered(member))
+      ++view.saved;
+    else
+      add(member.name, view.silent, view.silent_total);
+  });
+  return view;
+}
+
 NodeView RunViewer::view_of(const Member& member, Instant now) const {
   NodeView node{.name = member.name, .state = node_state(member), .native = member.native};
   node.group_rank = member.last_rank;
   node.spare = member.spare;
   if (const auto kept = run_.conduct.kept_out.find(member.name)) node.kept_out = kept->how;
+  if (member.doom) node.notice = doom_view(*member.doom, now);
+  if (run_.round.notice && member.place == Place::Participant) node.saved = has_answered(member);
   node.strikes = run_.conduct.strikes.find(member.name.addr);
   if (member.native) {
     node.role = member.role;
     node.local_world = member.local_world_size;
   }
-  const bool numbered = run_.complete() && member.place == Place::Participant && member.rank >= 0 &&
-                        static_cast<std::size_t>(member.rank) < run_.round.workers.size();
-  if (numbered)
-    node.first_rank =
-        run_.round.workers[static_cast<std::size_t>(member.rank)].base_global_rank.value;
+  node.first_rank = first_rank_of(member);
   if (const auto last = run_.members.liveness().last_seen(member.id))
     node.silent = std::max(Duration::zero(), now - *last);
   if (member.absent_until) node.absent = std::max(Duration::zero(), now - member.absent_since);
@@ -119,6 +166,7 @@ RunView RunViewer::view(std::size_t offset, std::size_t nodes, Instant now) cons
   view.offset = std::min(offset, run_.members.size());
   view.now = now;
   view.outcome = run_.ending.outcome;
+  view.notice = notice(now);
   view.kept_out = run_.conduct.kept_out.entries();
   view.strikes = run_.conduct.strikes.hosts();
   auto member = std::next(run_.members.begin(), static_cast<std::ptrdiff_t>(view.offset));

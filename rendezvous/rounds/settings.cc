@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "base/python_text.h"
 
@@ -125,6 +126,15 @@ std::string set_scale_policy(RendezvousSettings& settings, std::string_view key,
     }
   return error(key, value, "now, at-restart or never");
 }
+std::string set_on_notice(RendezvousSettings& settings, std::string_view key,
+                          const std::string& value) {
+  for (const auto policy : {OnNotice::Auto, OnNotice::Stop, OnNotice::Shrink})
+    if (value == to_string(policy)) {
+      settings.run.on_notice = policy;
+      return {};
+    }
+  return error(key, value, "auto, stop or shrink");
+}
 /// For `rank` of the static backend: the launcher's --node-rank counts (torchrun overwrites `rank`,
 /// too).
 std::string ignore(RendezvousSettings&, std::string_view, const std::string&) {
@@ -142,6 +152,7 @@ constexpr std::array kKeys{
     Key{"keep_alive_max_attempt", set_attempts},
     Key{"last_call_timeout", set_run_seconds<&RunSettings::last_call_timeout>},
     Key{"lease", set_lease},
+    Key{"on_notice", set_on_notice},
     Key{"rank", ignore},
     Key{"read_timeout", set_seconds<&RendezvousSettings::read_timeout>},
     Key{"scale_policy", set_scale_policy},
@@ -159,7 +170,8 @@ std::string known_keys() {
 }
 
 std::string range(const RunSettings& run) {
-  return std::to_string(run.min_nodes) + ":" + std::to_string(run.max_nodes);
+  const std::string least = std::to_string(run.min_nodes);
+  return run.min_nodes == run.max_nodes ? least : least + ":" + std::to_string(run.max_nodes);
 }
 
 std::string whole_seconds(Duration duration) {
@@ -180,22 +192,54 @@ std::string_view to_string(ScalePolicy policy) {
   return "";
 }
 
-std::string describe_difference(const RunSettings& here, const RunSettings& there) {
-  std::string text;
+std::string_view to_string(OnNotice policy) {
+  switch (policy) {
+    case OnNotice::Auto:
+      return "auto";
+    case OnNotice::Stop:
+      return "stop";
+    case OnNotice::Shrink:
+      return "shrink";
+  }
+  return "";
+}
+
+RestartBudgets restart_budgets(const RunSettings& run) {
+  return {
+      .failures = std::min(run.max_restarts, std::numeric_limits<int>::max() - kMaxRestartBudget),
+      .policy = run.restart_policy.value_or(RestartPolicy{})};
+}
+
+bool agree(const RunSettings& here, const RunSettings& theirs) {
+  RunSettings same = theirs;
+  if (!here.on_notice || !theirs.on_notice) same.on_notice = here.on_notice;
+  if (!here.restart_policy || !theirs.restart_policy) same.restart_policy = here.restart_policy;
+  return here == same;
+}
+
+SettingsDifference difference(const RunSettings& here, const RunSettings& there) {
+  SettingsDifference found;
   const auto compare = [&](std::string_view what, const std::string& mine,
                            const std::string& theirs) {
     if (mine == theirs) return;
-    if (!text.empty()) text += ", ";
-    text += std::string(what) + "=" + mine + " against " + theirs;
+    for (const auto& [text, value] :
+         {std::pair(&found.here, &mine), std::pair(&found.there, &theirs)})
+      text->append(text->empty() ? "" : ", ").append(what).append("=").append(*value);
   };
   compare("--nnodes", range(here), range(there));
   compare("--max-restarts", std::to_string(here.max_restarts), std::to_string(there.max_restarts));
   compare("--scale-policy", std::string(to_string(here.scale_policy)),
           std::string(to_string(there.scale_policy)));
-  compare("join_timeout", whole_seconds(here.join_timeout), whole_seconds(there.join_timeout));
-  compare("last_call_timeout", whole_seconds(here.last_call_timeout),
+  if (here.on_notice && there.on_notice)
+    compare("--on-notice", std::string(to_string(*here.on_notice)),
+            std::string(to_string(*there.on_notice)));
+  if (here.restart_policy && there.restart_policy)
+    compare("--restart-policy", to_string(*here.restart_policy), to_string(*there.restart_policy));
+  compare("--rdzv-conf join_timeout", whole_seconds(here.join_timeout),
+          whole_seconds(there.join_timeout));
+  compare("--rdzv-conf last_call_timeout", whole_seconds(here.last_call_timeout),
           whole_seconds(there.last_call_timeout));
-  return text;
+  return found;
 }
 
 NamedLimit reach_limit(const RendezvousSettings& settings) {
@@ -218,6 +262,8 @@ boost::system::result<RendezvousSettings, SettingsError> make_settings(
   settings.run.min_nodes = request.min_nodes;
   settings.run.max_nodes = request.max_nodes;
   settings.run.max_restarts = std::max(0, request.max_restarts);
+  settings.run.on_notice = OnNotice::Auto;
+  settings.run.restart_policy = request.restart_policy;
   for (const auto& [name, value] : conf) {
     const auto key =
         std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& k) { return k.name == name; });

@@ -12,6 +12,7 @@
 #include <boost/system/result.hpp>
 
 #include "base/time.h"
+#include "rendezvous/rounds/restart_policy.h"
 
 namespace muster {
 
@@ -23,6 +24,15 @@ enum class ScalePolicy {
 };
 std::string_view to_string(ScalePolicy policy);
 
+/// What follows a notice that nodes of the round will go, when all nodes have saved, and at the
+/// deadline.
+enum class OnNotice {
+  Auto,    // Shrink if enough other nodes are there for the next round, otherwise Stop.
+  Stop,    // The run ends.
+  Shrink,  // The round restarts without the nodes that will go.
+};
+std::string_view to_string(OnNotice policy);
+
 /// The settings on which all nodes of a run must agree: those of the first node apply, and the
 /// others' are compared with them.
 struct RunSettings {
@@ -32,11 +42,24 @@ struct RunSettings {
   ScalePolicy scale_policy = ScalePolicy::Now;
   Duration join_timeout = std::chrono::seconds(600);
   Duration last_call_timeout = std::chrono::seconds(30);
+  /// Empty: an older muster, which agrees to everything. If all nodes are older: Auto.
+  std::optional<OnNotice> on_notice;
+  /// max_restarts is the budget of failures. Empty: as above.
+  std::optional<RestartPolicy> restart_policy;
   bool operator==(const RunSettings&) const = default;
 };
 
-/// The differences as a text: "--nnodes=2:4 against 2:2"; empty if there are none.
-std::string describe_difference(const RunSettings& here, const RunSettings& there);
+/// What a restart of the run may cost.
+RestartBudgets restart_budgets(const RunSettings& run);
+/// Whether a node with `theirs` may be in a run with `here`.
+bool agree(const RunSettings& here, const RunSettings& theirs);
+/// The settings that differ, as each side has them: "--nnodes=2:4, --max-restarts=3". Both are
+/// empty if none differ.
+struct SettingsDifference {
+  std::string here;
+  std::string there;
+};
+SettingsDifference difference(const RunSettings& here, const RunSettings& there);
 
 struct RendezvousSettings {
   std::string run_id;
@@ -85,6 +108,7 @@ struct SettingsRequest {
   int min_nodes = 1;
   int max_nodes = 1;
   int max_restarts = 0;
+  RestartPolicy restart_policy = {};
 };
 
 /// `reason` is a sentence for the user.

@@ -40,6 +40,7 @@ class Reasoner {
 
  private:
   std::string gathering_reason() const;
+  std::string notice_text() const;
   std::string why_kept_out(const Member& member) const;
 
   const RunCore& run_;
@@ -61,7 +62,7 @@ std::string Reasoner::reason() const {
            " to leave it (torchrun looks once a second)";
   }
   if (run_.preparing()) return round + " has its " + nodes + ": rank 0 empties the workers' store";
-  std::string text = round + " runs with " + nodes;
+  std::string text = round + " runs with " + nodes + notice_text();
   if (run_.members.counts().succeeded == 0) return text;
   NameList working;
   run_.members.for_each_in(Place::Participant, [&](const Member& member) {
@@ -69,6 +70,27 @@ std::string Reasoner::reason() const {
   });
   return text + "; " + have_finished(run_.members.counts().succeeded) +
          ", still at work: " + working.text();
+}
+
+/// "; a_1_0 will go (spot); 2 of 4 nodes have saved, not yet b_2_0; then the job is stopped"
+std::string Reasoner::notice_text() const {
+  if (!run_.round.notice) return {};
+  const RoundNotice& notice = *run_.round.notice;
+  NameList doomed, silent;
+  std::size_t saved = 0;
+  run_.members.for_each_in(Place::Participant, [&](const Member& member) {
+    if (member.doom && !member.succeeded) doomed.add(member.name);
+    const bool answered =
+        member.succeeded || member.finished || member.saved_round == run_.round.number;
+    saved += answered ? 1 : 0;
+    if (!answered) silent.add(member.name);
+  });
+  std::string text = "; " + (doomed.empty() ? std::string("nodes of it") : doomed.text()) +
+                     " will go (" + notice.reason + "); " + std::to_string(saved) + " of " +
+                     std::to_string(run_.members.count(Place::Participant)) + " nodes have saved";
+  if (!silent.empty()) text += ", not yet " + silent.text();
+  return text + (notice.stops ? "; then, or at the deadline, the job is stopped"
+                              : "; then, or at the deadline, the round restarts without them");
 }
 
 std::string Reasoner::gathering_reason() const {
@@ -116,6 +138,7 @@ std::string Reasoner::gathering_reason() const {
   } else if (run_.last_call.end) {
     text += "; the last call is running";
   }
+  if (run_.restart_waits()) text += "; the restart waits, longer each time (--restart-policy)";
   if (run_.members.counts().succeeded > 0)
     text += "; " + have_finished(run_.members.counts().succeeded);
   const auto spares = run_.members.count(Place::Standby) + run_.members.count(Place::Redundant);
@@ -123,11 +146,14 @@ std::string Reasoner::gathering_reason() const {
   if (run_.members.held() > 0)
     text += "; " + std::to_string(run_.members.held()) +
             " held back, lost or ended again and again before";
-  NameList kept_out;
-  run_.members.for_each_in(Place::KeptOut,
-                           [&](const Member& member) { kept_out.add(member.name); });
+  NameList kept_out, doomed;
+  run_.members.for_each_in(Place::KeptOut, [&](const Member& member) {
+    (run_.conduct.kept_out.find(member.name) ? kept_out : doomed).add(member.name);
+  });
+  if (!doomed.empty()) text += "; will go: " + doomed.text();
   if (!kept_out.empty())
     text += "; kept out by an operator: " + kept_out.text() + " (musterctl allow lets in again)";
+  if (!run_.round.refusal.empty()) text += "; a node was refused: " + run_.round.refusal;
   return text;
 }
 
@@ -162,6 +188,9 @@ std::string Reasoner::why_not_let_in(const Member& member) const {
 
 std::string Reasoner::why_kept_out(const Member& member) const {
   const auto kept = run_.conduct.kept_out.find(member.name);
+  if (!kept && member.doom)
+    return "this node will go (" + member.doom->reason +
+           "): it is in no round until `musterctl allow` lets it in again";
   if (!kept) return {};
   std::string text = "an operator has ";
   text += kept->how == KeptOutHow::Excluded ? "excluded" : "drained";

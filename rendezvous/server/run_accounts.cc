@@ -72,4 +72,9 @@ std::string RunAccounts::refusal(std::string_view run, std::size_t names, std::s
   return {};
 }
 
+std::string RunAccounts::too_many_connections() const {
+  return "the run has as many connections as one run may: limit run_connections=" +
+         std::to_string(limits_.connections);
+}
+
 }  // namespace muster

@@ -45,6 +45,8 @@ class RunAccounts {
   void count_stored(std::string_view run, std::ptrdiff_t names, std::ptrdiff_t bytes);
   /// Why a request that adds at most so many names and bytes is refused. Empty: it is not refused.
   std::string refusal(std::string_view run, std::size_t names, std::size_t bytes) const;
+  /// The reason to refuse a connection that enter() has no room for.
+  std::string too_many_connections() const;
   /// To be called when the store is empty and no client is connected.
   void clear() { accounts_.clear(); }
 

@@ -6,6 +6,8 @@
 #include <spdlog/spdlog.h>
 
 #include "base/address_scope.h"
+#include "base/net/name_lookup.h"
+#include "base/net/unmapped.h"
 #include "base/printable_text.h"
 #include "rendezvous/torchrun/state_codec.h"
 
@@ -15,9 +17,7 @@ namespace {
 
 // "localhost" counts, too: a host whose endpoint is localhost knows no other name of itself.
 bool is_loopback(const std::string& host) {
-  boost::system::error_code no_address;
-  const auto address = boost::asio::ip::make_address(host, no_address);
-  return no_address ? host == "localhost" : unmapped(address).is_loopback();
+  return host == "localhost" || is_loopback_address(host);
 }
 
 // Replaces a loopback address of the workers' store by one that the reader can reach. Rank 0 has
@@ -32,8 +32,8 @@ NativeMessage as_reached(const SendNative& send, const Connections& connection) 
   readers.insert(readers.end(), send.readers.begin(), send.readers.end());
   for (const ConnectionId id : readers) {
     const Connection* reader = connection(id);
-    if (reader == nullptr || reader->peer_address().is_loopback()) continue;
-    const auto local = reader->local_address();
+    if (reader == nullptr || reader->socket().peer_address().is_loopback()) continue;
+    const auto local = unmapped(reader->socket().local().address());
     if (local.is_unspecified()) continue;
     round->store->addr = without_scope(local.to_string());
     break;
@@ -48,8 +48,12 @@ auto sent_fields(const RestartRound& message) {
   return std::tie(round, cause, who, what, life, restart_count);
 }
 auto sent_fields(const RunEnded& message) {
-  const auto& [to, succeeded, who, why] = message;
-  return std::tie(succeeded, who, why);
+  const auto& [to, succeeded, who, why, preempted, without_progress, hopeless] = message;
+  return std::tie(succeeded, who, why, preempted, without_progress, hopeless);
+}
+auto sent_fields(const PreemptionNotice& message) {
+  const auto& [to, round, left, reason, nodes, doomed, ranks, this_node, stops] = message;
+  return std::tie(round, left, reason, nodes, doomed, ranks, this_node, stops);
 }
 auto sent_fields(const NativeWaiting& message) {
   const auto& [text] = message;
@@ -67,20 +71,22 @@ bool are_both(const NativeMessage& a, const NativeMessage& b) {
 bool is_for_many(const NativeMessage& message) {
   return std::holds_alternative<RestartRound>(message) ||
          std::holds_alternative<RunEnded>(message) ||
+         std::holds_alternative<PreemptionNotice>(message) ||
          std::holds_alternative<NativeWaiting>(message);
 }
 
 // The encoded message, valid until the next call. A message to all nodes of a run is encoded once:
 // 8,000 encodings of a reason of 1 KiB took 0.4 s.
 const std::string& frame_for_many(const NativeMessage& message, ConnectionShared& shared) {
-  const NativeMessage& last = shared.last_message;
-  const bool is_last = !shared.last_frame.empty() && (are_both<RestartRound>(message, last) ||
-                                                      are_both<RunEnded>(message, last) ||
-                                                      are_both<NativeWaiting>(message, last));
-  if (is_last) return shared.last_frame;
-  shared.last_frame.clear();
-  shared.last_message = message;
-  return shared.last_frame = encode(message);
+  auto& [last, frame] = shared.last_frame;
+  const bool is_last =
+      !frame.empty() &&
+      (are_both<RestartRound>(message, last) || are_both<RunEnded>(message, last) ||
+       are_both<PreemptionNotice>(message, last) || are_both<NativeWaiting>(message, last));
+  if (is_last) return frame;
+  frame.clear();
+  last = message;
+  return frame = encode(message);
 }
 
 // Whether the key is a key of a round of torchrun: STATE_KEY.ROUND/...
@@ -178,10 +184,10 @@ std::optional<ConnectionId> apply(const RunEffect& effect, ConnectionShared& sha
   } else if (const auto* log = std::get_if<LogLine>(&effect)) {
     spdlog::log(to_level(log->level), "{}", log->line);
   } else if (const auto* answered = std::get_if<QuestionAnswered>(&effect)) {
-    const auto asker = shared.question_callbacks.extract(answered->answer.number);
+    const auto asker = shared.callers.questions.extract(answered->answer.number);
     if (!asker.empty()) asker.mapped()(answered->answer);
   } else if (const auto* operated = std::get_if<OperatorAnswered>(&effect)) {
-    const auto asker = shared.operation_callbacks.extract(operated->number);
+    const auto asker = shared.callers.operations.extract(operated->number);
     if (!asker.empty()) asker.mapped()(operated->text);
   }
   return std::nullopt;

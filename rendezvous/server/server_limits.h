@@ -48,8 +48,8 @@ struct RunLimits {
   std::size_t queued_bytes = std::size_t{64} << 20;
 };
 
-/// Work is counted in units of about a nanosecond. The server gives one connection at most this
-/// much work at a time while others wait.
+/// Work is counted in units of about a nanosecond (work_budget.h). The server gives one connection
+/// at most this much work at a time while others wait.
 inline constexpr std::int64_t kSliceWork = std::int64_t{1} << 20;
 /// The work of all connections in one turn of the loop. Beyond that, each connection gets only the
 /// small slice, which is enough for honest requests; larger requests wait for the next turn.

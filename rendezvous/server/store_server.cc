@@ -1,4 +1,7 @@
+#include "rendezvous/server/store_server.h"
+
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,8 +16,6 @@
 #include "base/check.h"
 #include "base/printable_text.h"
 #include "base/system/system_random.h"
-#include "rendezvous/server/run_effects.h"
-#include "rendezvous/server/store_server_impl.h"
 
 namespace muster {
 
@@ -24,21 +25,15 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr std::uint32_t kGenerations = std::uint32_t{1} << 31;  // In a tag, below kListenerTag.
 constexpr Duration kRetryDeadlines = std::chrono::milliseconds(200);
-
-/// A random number for RoundComplete::life. It is below 2^52, so that JSON readers that use doubles
-/// read it exactly, and it always has the same number of digits.
-std::int64_t random_life() {
-  constexpr std::int64_t kLeast = std::int64_t{1} << 51;
-  // All numbers are equally likely, because kLeast is a power of 2.
-  return kLeast + static_cast<std::int64_t>(random_number() % kLeast);
-}
 
 /// Returns whether there was memory for the line.
 bool log_failed_event(LogLimiter& log, Instant now, const Connection* connection,
                       const std::exception& error) noexcept {
   try {
-    const auto peer = connection != nullptr ? connection->peer_address() : asio::ip::address();
+    const auto peer =
+        connection != nullptr ? connection->socket().peer_address() : asio::ip::address();
     if (const auto left_out = log.admit(now, "event failed", peer))
       spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
                     connection != nullptr ? connection->peer() : "-", printable_text(error.what()),
@@ -51,44 +46,83 @@ bool log_failed_event(LogLimiter& log, Instant now, const Connection* connection
 
 }  // namespace
 
-boost::system::result<void, ListenError> StoreServer::Impl::start() {
-  MUSTER_CHECK(listeners_.empty());
+StoreServer::StoreServer(asio::io_context& loop, StoreServerOptions options)
+    : options_(std::move(options)),
+      shared_(options_.codec, options_.table, options_.limits, options_.run_limits,
+              C10dDoor(options_.c10d_allow)),
+      set_(loop),
+      serve_([this](auto events, Instant now) { on_events(events, now); }),
+      acceptor_(
+          shared_, set_, [this](const auto& peer) { return may_connect(peer); },
+          [this](OwnedFd fd, const auto& peer) { return add_connection(std::move(fd), peer); }),
+      timer_(loop),
+      unvalidated_(options_.validate_within),
+      stalled_(options_.stalled_after),
+      unread_(shared_) {
+  shared_.wake = [this](ConnectionId id) { wake(id); };
+  shared_.reach = options_.reach;
+  shared_.codec.native_door = static_cast<bool>(shared_.reach);
+  set_run_tokens(std::move(options_.run_tokens));
+  shared_.token_run = options_.token_run;
+  shared_.tls = static_cast<bool>(options_.tls);
+  shared_.tls_rules = options_.tls_rules;
+  if (shared_.tokens) shared_.codec.short_native_messages = 2;  // A hello and its proof.
+}
+
+StoreServer::~StoreServer() {
+  stop();
+}
+
+void StoreServer::set_run_tokens(HostTokens::OfRuns tokens) {
+  if (options_.token)
+    shared_.tokens = std::make_shared<const HostTokens>(options_.token, std::move(tokens));
+}
+
+/// Whether a peer may connect.
+bool StoreServer::may_connect(const asio::ip::address& peer) {
+  // An effect names connections by their numbers, and a new connection gets the number of a closed
+  // one. So no effect may be left when a connection is accepted.
+  apply_pending_effects();
+  if (options_.admit) return options_.admit(peer);
+  // Without a native door, the store is the only service: other clients are refused at once.
+  const bool only_store = !options_.runs && !options_.reach;
+  return !only_store || !options_.c10d_allow || options_.c10d_allow->lists(peer);
+}
+
+boost::system::result<void, ListenError> StoreServer::start() {
+  MUSTER_CHECK(acceptor_.listeners().empty());
   auto listening = options_.descriptors.empty() ? listen_on(options_.addresses, options_.port)
                                                 : take_over(options_.descriptors);
   if (!listening) return listening.error();
-  const auto failed = [](const char* call, const Listener& listener) {
+  if (const char* call = set_.open()) {
     const error_code why(errno, boost::system::system_category());  // to_string() changes errno.
-    return ListenError{call, listener.endpoint.address().to_string(), listener.endpoint.port(),
-                       why};
-  };
-  listeners_ = std::move(*listening);
-  if (const char* call = set_.open()) return failed(call, listeners_.front());
-  for (std::size_t i = 0; i < listeners_.size(); ++i)
-    if (!set_.add(listeners_[i].fd.get(), EPOLLIN, kListenerTag | i))
-      return failed("epoll_ctl", listeners_[i]);
+    const tcp::endpoint& first = listening->front().endpoint;
+    return ListenError{call, first.address().to_string(), first.port(), why};
+  }
+  if (const auto begun = acceptor_.begin(*std::move(listening)); !begun) return begun.error();
   read_clock();
   begin_runs();
   wait_for_events();
   return {};
 }
 
-void StoreServer::Impl::wait_for_events() {
-  set_.async_wait([self = shared_from_this()](const error_code& ec) {
-    if (ec || !self->set_.is_open()) return;
+void StoreServer::wait_for_events() {
+  set_.async_wait(while_alive([](StoreServer& server, const error_code& ec) {
+    if (ec || !server.set_.is_open()) return;
     try {
-      self->set_.run_turn(self->serve_);
+      server.set_.run_turn(server.serve_);
     } catch (...) {  // Out of memory: the loop logs it. The next events are served all the same.
-      if (self->set_.is_open()) self->wait_for_events();
+      if (server.set_.is_open()) server.wait_for_events();
       throw;
     }
-    if (self->set_.is_open()) self->wait_for_events();
-  });
+    if (server.set_.is_open()) server.wait_for_events();
+  }));
 }
 
-void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant now) {
+void StoreServer::on_events(std::span<const epoll_event> events, Instant now) {
   if (!may_serve()) return;
-  set_now(now);
-  begin_turn();
+  shared_.now = now;
+  shared_.work.begin_turn();
   for (const epoll_event& event : events)
     if (set_.is_open()) guard(connection_at(event.data.u64), [&] { on_event(event); });
   if (has_work_left() && set_.is_open()) continue_work();
@@ -96,118 +130,136 @@ void StoreServer::Impl::on_events(std::span<const epoll_event> events, Instant n
   record_runs();
 }
 
-void StoreServer::Impl::begin_turn() {
-  shared_.turn_work = kTurnWork;
-}
-
-void StoreServer::Impl::begin_slice() {
-  slice_begun_ = shared_.turn_work > 0 ? kSliceWork : kSmallSliceWork;
-  shared_.slice_work = slice_begun_;
-}
-
-void StoreServer::Impl::end_slice() {
-  shared_.turn_work -= slice_begun_ - shared_.slice_work;
-}
-
 /// Continues what earlier turns have left, while this turn lasts. Before the next turn, new events
 /// of other connections are handled.
-void StoreServer::Impl::continue_work() {
-  // However many events there are, they leave some work for this.
-  shared_.turn_work = std::max(shared_.turn_work, 2 * kSliceWork);
-  finish_leaving(shared_.turn_work / 2);
+void StoreServer::continue_work() {
+  shared_.work.keep_some_for_the_rest();
+  finish_leaving(shared_.work.left_in_turn() / 2);
   resume_yielded();
   if (has_work_left()) resume_later();
 }
 
 /// Continues to serve the connections that have yielded, one slice each.
-void StoreServer::Impl::resume_yielded() {
-  while (!resume_.empty() && shared_.turn_work > 0) {
+void StoreServer::resume_yielded() {
+  while (!resume_.empty() && !shared_.work.turn_is_used_up()) {
     const ConnectionId id = resume_.front();
     resume_.pop_front();
     Slot& slot = slot_of(id);
     slot.resumes = false;
     if (!slot.connection) continue;
     guard(slot.connection.get(), [&] {
-      begin_slice();
+      shared_.work.begin_slice();
       slot.connection->resume();
-      end_slice();
+      shared_.work.end_slice();
       update_slot(slot_of(id));
       finish_event();
     });
   }
 }
 
-void StoreServer::Impl::resume_later() {
-  set_.end_turn();
+void StoreServer::resume_later() {
   if (resume_posted_) return;
-  asio::post(set_.executor(), [self = shared_from_this()] {
-    self->resume_posted_ = false;
-    if (!self->set_.is_open() || !self->may_serve()) return;
-    self->set_.poll(self->serve_);  // Handles new events of other connections first.
-    if (!self->set_.is_open() || !self->has_work_left() || self->resume_posted_) return;
-    self->read_clock();
-    self->begin_turn();
-    self->continue_work();
-    self->record_runs();
-  });
+  asio::post(set_.executor(), while_alive([](StoreServer& server) {
+               server.resume_posted_ = false;
+               if (!server.set_.is_open() || !server.may_serve()) return;
+               server.set_.poll(server.serve_);  // Handles new events of other connections first.
+               if (server.set_.is_open() && !server.resume_posted_) server.begin_extra_turn();
+             }));
   resume_posted_ = true;  // If post() throws for lack of memory, the next call tries again.
 }
 
+/// A turn for what earlier turns have left, without new events.
+void StoreServer::begin_extra_turn() {
+  if (!has_work_left()) return;
+  read_clock();
+  shared_.work.begin_turn();
+  continue_work();
+  record_runs();
+}
+
 /// Null for a listener, and for a connection that was closed earlier in the same batch.
-Connection* StoreServer::Impl::connection_at(std::uint64_t tag) {
-  if (tag & kListenerTag) return nullptr;
+Connection* StoreServer::connection_at(std::uint64_t tag) {
+  if (tag & Acceptor::kListenerTag) return nullptr;
   const Slot& slot = slots_[tag & 0xffffffff];
   return slot.generation == tag >> 32 ? slot.connection.get() : nullptr;
 }
 
-template <typename Work>
-void StoreServer::Impl::guard(Connection* connection, const Work& work) {
-  // When the exception comes, the connection may be closed already, and another connection may have
-  // its slot.
-  const std::uint64_t tag =
-      connection == nullptr ? kListenerTag : tag_of(slot_of(connection->id()), connection->id());
-  try {
-    work();
-  } catch (const std::exception& error) {
-    shared_.replies.clear();  // The replies to this connection must not be sent to the next one.
-    const Connection* const there = connection_at(tag);
-    log_failed_event(shared_.log, now_, there, error);
-    if (there != nullptr) close(slot_of(there->id()), {});
-  }
+/// `tag` is the connection's at the beginning of the work: it may be closed already, and another
+/// connection may have its slot.
+void StoreServer::on_failed_event(std::uint64_t tag, const std::exception& error) {
+  shared_.replies.clear();  // The replies to this connection must not be sent to the next one.
+  const Connection* const there = connection_at(tag);
+  log_failed_event(shared_.log, shared_.now, there, error);
+  if (there != nullptr) close(slot_of(there->id()), {});
 }
 
-void StoreServer::Impl::on_event(const epoll_event& event) {
+void StoreServer::on_event(const epoll_event& event) {
   const std::uint64_t tag = event.data.u64;
-  if (tag & kListenerTag) return accept_from(static_cast<std::size_t>(tag & ~kListenerTag));
+  if (tag & Acceptor::kListenerTag) {
+    acceptor_.accept_from(tag);
+    return arm_timer_for(acceptor_.paused_until());
+  }
   Connection* const connection = connection_at(tag);
   if (connection == nullptr) return;
   if (connection->may_begin_tls() && begin_tls(slots_[tag & 0xffffffff])) return;
-  begin_slice();
+  shared_.work.begin_slice();
   if (event.events & EPOLLOUT) connection->on_writable();
   if (connection->interest().read)
     connection->on_readable();
   else if (event.events & (EPOLLHUP | EPOLLERR))
     connection->on_hang_up();
-  end_slice();
+  shared_.work.end_slice();
   update_slot(slots_[tag & 0xffffffff]);
   finish_event();
 }
 
-/// Applies the effects of an event, keeps the limits, and applies the effects of the connections
-/// that were closed for it.
-void StoreServer::Impl::finish_event() {
-  if (shared_.runs) apply_run_effects();
-  enforce_unread_limit();
-  apply_pending_effects();
+/// Returns 0, or the errno if the event set cannot watch the socket.
+int StoreServer::add_connection(OwnedFd fd, const tcp::endpoint& peer) {
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const ConnectionId id{free_slots_.back()};
+  Slot& slot = slot_of(id);
+  auto connection = std::make_unique<Connection>(shared_, std::move(fd), id, peer);
+  if (!set_.add(connection->socket().fd(), EPOLLIN, tag_of(slot, id))) return errno;
+  acceptor_.on_opened(connection->socket().peer_address());
+  free_slots_.pop_back();
+  slot.connection = std::move(connection);
+  slot.connection->watched = {.read = true};
+  set_deadline(slot, &unvalidated_);
+  return 0;
 }
 
-/// An effect names connections by their numbers, and a new connection gets the number of a closed
-/// one. So no effect may be left when a connection is accepted.
-void StoreServer::Impl::apply_pending_effects() {
-  if (shared_.runs && shared_.runs->has_effects()) apply_run_effects();
+/// Looks at the first byte of a connection. Returns true if the client speaks TLS and the socket is
+/// now the plain end, or if the connection was closed.
+bool StoreServer::begin_tls(Slot& slot) {
+  Connection& connection = *slot.connection;
+  unsigned char first = 0;
+  if (::recv(connection.socket().fd(), &first, 1, MSG_PEEK) != 1)
+    return false;  // on_readable() handles it.
+  if (first != kTlsFirstByte) {
+    connection.socket().stay_plain();
+    return false;
+  }
+  const ConnectionId id = connection.id();
+  set_.remove(connection.socket().fd());
+  auto joined = options_.tls->join(connection.socket().release(),
+                                   connection.socket().peer_address().to_string());
+  int error = 0;
+  if (joined) {
+    connection.socket().become_secure(*std::move(joined));
+    if (set_.add(connection.socket().fd(), EPOLLIN, tag_of(slot, id))) return true;
+    error = errno;
+  } else {
+    error = joined.error().value();
+  }
+  close(slot, {"TLS cannot begin: " + error_code(error, boost::system::system_category()).message(),
+               "TLS cannot begin"});
+  return true;
 }
 
-void StoreServer::Impl::wake(ConnectionId id) {
+void StoreServer::wake(ConnectionId id) {
   Slot& slot = slot_of(id);
   if (!slot.connection) return;
   slot.connection->wake();
@@ -216,18 +268,22 @@ void StoreServer::Impl::wake(ConnectionId id) {
 
 /// Called after every event of a connection: closes the connection, or updates the events that it
 /// is watched for, its unread bytes and its deadline.
-void StoreServer::Impl::update_slot(Slot& slot) {
+void StoreServer::update_slot(Slot& slot) {
   Connection& connection = *slot.connection;
-  if (connection.done())
-    return close(slot, {connection.reason(), connection.cause(), connection.violation()});
-  if (connection.unread_bytes() != slot.unread_bytes) record_unread(slot);
+  if (connection.done()) return close(slot, connection.ending());
+  if (connection.unread_bytes() != slot.unread.bytes)
+    unread_.update(connection.id(), slot.unread,
+                   {.bytes = connection.unread_bytes(),
+                    .memory = connection.unread_memory(),
+                    .account = connection.runs().account()});
   if (connection.yielded() && !std::exchange(slot.resumes, true)) {
     resume_.push_back(connection.id());
     resume_later();  // Needed if no turn is running that would resume it, as in on_timer().
   }
   const Connection::Interest interest = connection.interest();
   if (interest != connection.watched) {
-    set_.change(connection.fd(), (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U),
+    set_.change(connection.socket().fd(),
+                (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U),
                 tag_of(slot, connection.id()));
     connection.watched = interest;
   }
@@ -237,118 +293,33 @@ void StoreServer::Impl::update_slot(Slot& slot) {
   set_deadline(slot, connection.has_unfinished_io() ? &stalled_ : nullptr);
 }
 
-void StoreServer::Impl::record_unread(Slot& slot) {
-  const std::uint32_t id = slot.connection->id().value;
-  if (slot.unread_bytes > 0) unread_.erase({slot.unread_bytes, id});
-  count_unread(slot, std::exchange(slot.unread_bytes, slot.connection->unread_bytes()));
-  if (slot.unread_bytes > 0) unread_.emplace(slot.unread_bytes, id);
-  shared_.queued_bytes += slot.connection->unread_memory() - slot.unread_memory;
-  slot.unread_memory = slot.connection->unread_memory();
-}
-
-void StoreServer::Impl::count_unread(Slot& slot, std::size_t before) {
-  if (slot.account != nullptr) shared_.accounts.count_queued(*slot.account, before, 0);
-  slot.account = slot.connection->account();
-  if (slot.account == nullptr) return;
-  shared_.accounts.count_queued(*slot.account, 0, slot.unread_bytes);
-  if (shared_.accounts.has_too_much_queued(*slot.account)) run_has_too_much_ = true;
-}
-
-/// While the unread replies of all clients exceed the limit, closes the client with the most. A
-/// client that reads its replies has few of them, so it is not closed because of other clients.
-void StoreServer::Impl::enforce_unread_limit() {
-  while (shared_.unread_bytes() > options_.limits.queued_total_bytes && !unread_.empty())
-    close_for(slots_[unread_.rbegin()->second],
-              "it has the most of all unread replies: limit queued_total_bytes");
-  if (std::exchange(run_has_too_much_, false)) enforce_run_unread_limits();
-}
-
-/// Does the same within each run that exceeds the limit of one run. Not called by count_unread(),
-/// because the connection with the most unread replies may be the one that is being served.
-void StoreServer::Impl::enforce_run_unread_limits() {
-  std::vector<std::uint32_t> most_first;
-  for (auto each = unread_.rbegin(); each != unread_.rend(); ++each)
-    most_first.push_back(each->second);
-  for (const std::uint32_t id : most_first) {
-    Slot& slot = slots_[id];
-    if (slot.account != nullptr && shared_.accounts.has_too_much_queued(*slot.account))
+/// Closes the clients with the most unread replies while these exceed a limit. Not called while a
+/// connection is served, because it may be one of them.
+void StoreServer::enforce_unread_limits() {
+  while (const auto id = unread_.first_beyond_limit())
+    close_for(slot_of(*id), "it has the most of all unread replies: limit queued_total_bytes");
+  if (!unread_.take_run_beyond_limit()) return;
+  for (const ConnectionId id : unread_.most_first())
+    if (Slot& slot = slot_of(id); unread_.is_of_run_beyond_limit(slot.unread))
       close_for(slot, "it has the most of its run's unread replies: limit run_queued_bytes");
-  }
 }
 
-void StoreServer::Impl::set_deadline(Slot& slot, DeadlineList* list) {
+void StoreServer::set_deadline(Slot& slot, DeadlineList* list) {
   if (slot.waits_in == list) {
-    if (list != nullptr) list->renew(slot.deadline, now_);
+    if (list != nullptr) list->renew(slot.deadline, shared_.now);
     return;
   }
   if (slot.waits_in != nullptr) slot.waits_in->remove(slot.deadline);
   slot.waits_in = list;
   if (list == nullptr) return;
-  slot.deadline = list->add(slot.connection->id(), now_);
-  if (!timer_at_ || slot.deadline->at < *timer_at_) arm_timer();
-}
-
-void StoreServer::Impl::begin_runs() {
-  if (!options_.runs) return;
-  shared_.codec.native_door = true;
-  RunServiceOptions runs = *options_.runs;
-  runs.numbers_events_by_clock = true;
-  runs.recorded = options_.state != nullptr;
-  runs.shared_state = options_.state && options_.state->is_shared();
-  if (runs.setup.life == 0) runs.setup.life = random_life();
-  // Without a state that is kept, each process has its own.
-  if (runs.only_run.empty()) runs.state_id = random_id();
-  const bool nodes_prove =
-      shared_.tokens || (options_.tls && options_.tls->context()->asks_certificate());
-  shared_.runs_apart = runs.only_nodes_close = nodes_prove;
-  runs.setup.generation_floor = wall_now().microseconds / 1'000;
-  shared_.runs = std::make_unique<RunService>(std::move(runs));
-  shared_.runs->count_in(&shared_.table.account());
-  begin_state();
-  apply_run_effects();
-}
-
-/// Applies the effects of the run service, which may concern other connections.
-void StoreServer::Impl::apply_run_effects() {
-  const auto connection = [this](ConnectionId id) { return connection_of(id); };
-  while (shared_.runs->has_effects())
-    for (const RunEffect& effect : shared_.runs->take_effects()) {
-      const auto to = recipient_of(effect);
-      guard(to ? connection_of(*to) : nullptr, [&] {
-        if (const auto touched = apply(effect, shared_, connection)) update_slot(slot_of(*touched));
-      });
-    }
-  if (const auto next = shared_.runs->next_deadline(); next && (!timer_at_ || *next < *timer_at_))
-    arm_timer();
-  if (drained_) check_drained();
-}
-
-void StoreServer::Impl::drain(Instant deadline, std::function<void()> done) {
-  MUSTER_CHECK(!drained_by_);
-  drained_by_ = deadline;
-  drained_ = std::move(done);
-  if (shared_.runs) shared_.runs->drain();
-  read_clock();
-  arm_timer();
-  check_drained();
-}
-
-void StoreServer::Impl::check_drained() {
-  MUSTER_CHECK(drained_by_.has_value());
-  const auto owes = [](const Slot& slot) {
-    return slot.connection && slot.connection->unread_replies();
-  };
-  const bool all_left = !shared_.runs || shared_.runs->state_clients() == 0;
-  const bool drained = all_left && std::none_of(slots_.begin(), slots_.end(), owes);
-  if (!drained && now_ < *drained_by_) return;
-  // Called from the loop, because the callback may destroy this server.
-  asio::post(set_.executor(), std::exchange(drained_, nullptr));
+  slot.deadline = list->add(slot.connection->id(), shared_.now);
+  arm_timer_for(slot.deadline->at);
 }
 
 /// Sets the timer to the next deadline, but not to a time before `earliest`. A deadline that has
 /// passed already is no sign that the timer fires late.
-void StoreServer::Impl::arm_timer(Instant earliest) {
-  std::optional<Instant> next = accept_again_;
+void StoreServer::arm_timer(Instant earliest) {
+  std::optional<Instant> next = acceptor_.paused_until();
   const auto also = [&](std::optional<Instant> other) {
     if (other && (!next || *other < *next)) next = other;
   };
@@ -356,57 +327,63 @@ void StoreServer::Impl::arm_timer(Instant earliest) {
   if (drained_) also(drained_by_);
   for (const DeadlineList* list : {&unvalidated_, &stalled_})
     if (const auto* first = list->first()) also(first->at);
-  if (next) next = std::max({*next, earliest, muster::now()});
+  if (next) next = std::max({*next, earliest, now()});
   timer_at_ = next;
   if (!next) return;
   timer_.expires_at(to_steady(*next));
-  timer_.async_wait([self = shared_from_this()](const error_code& ec) {
-    if (!ec && self->set_.is_open()) self->on_timer();
-  });
+  timer_.async_wait(while_alive([](StoreServer& server, const error_code& ec) {
+    if (!ec && server.set_.is_open()) server.on_timer();
+  }));
 }
 
-void StoreServer::Impl::on_timer() {
+/// Sets the timer to the deadline if that is earlier.
+void StoreServer::arm_timer_for(std::optional<Instant> deadline) {
+  if (deadline && (!timer_at_ || *deadline < *timer_at_)) arm_timer();
+}
+
+void StoreServer::on_timer() {
   if (!may_serve()) return;
-  const Duration late = timer_at_ ? muster::now() - *timer_at_ : Duration::zero();
+  const Duration late = timer_at_ ? now() - *timer_at_ : Duration::zero();
   try {
     handle_deadlines(late);
   } catch (...) {  // Out of memory: the loop logs it. The deadlines are handled a little later.
-    if (set_.is_open()) arm_timer(muster::now() + kRetryDeadlines);
+    if (set_.is_open()) arm_timer(now() + kRetryDeadlines);
     throw;
   }
   if (set_.is_open()) arm_timer();
 }
 
-void StoreServer::Impl::handle_deadlines(Duration late) {
+void StoreServer::handle_deadlines(Duration late) {
   // After a pause longer than a lease (the machine was stopped or starved), the keep-alives of that
   // time wait to be read. They are read before any node is taken for silent. The set serves its
   // ready sockets in turn, so this many calls of poll() read each socket once. More calls are not
   // made: clients that always have something to read must not hold up the deadlines.
-  for (std::size_t looks = 0; looks <= open_ / std::size_t{EventSet::kEventsAtOnce}; ++looks) {
+  for (std::size_t looks = 0; looks <= acceptor_.open() / std::size_t{EventSet::kEventsAtOnce};
+       ++looks) {
     const bool more = set_.poll(serve_);
     if (!set_.is_open()) return;
     if (!more) break;
   }
   read_clock();
-  if (accept_again_ && *accept_again_ <= now_) resume_accepting();
+  acceptor_.on_time();
   while (const auto* first = unvalidated_.first()) {
-    if (first->at > now_) break;
+    if (first->at > shared_.now) break;
     Slot& slot = slot_of(first->who);
     close_for(slot, slot.connection->owes_token_proof()
                         ? "no proof of the token in time: limit validate_seconds"
                         : "no VALIDATE in time: limit validate_seconds");
   }
   while (const auto* first = stalled_.first()) {
-    if (first->at > now_) break;
+    if (first->at > shared_.now) break;
     Slot& slot = slot_of(first->who);
-    close_for(slot, slot.connection->unread_replies()
+    close_for(slot, slot.connection->has_unread_replies()
                         ? "replies are not read: limit stalled_seconds"
                         : "half a request: limit stalled_seconds");
   }
   if (shared_.runs) {
     guard(nullptr, [&] {
-      shared_.runs->woke_late(late, {now_, wall_now()});
-      shared_.runs->time_passed({now_, wall_now()});
+      shared_.runs->woke_late(late, shared_.time());
+      shared_.runs->time_passed(shared_.time());
     });
     apply_run_effects();
     record_runs();
@@ -414,51 +391,120 @@ void StoreServer::Impl::handle_deadlines(Duration late) {
   if (drained_) check_drained();
 }
 
-void StoreServer::Impl::reset() {
+void StoreServer::reset() {
   close_all();
   shared_.c10d.forget_introduced();
   begin_runs();
 }
 
-void StoreServer::Impl::stop() {
+void StoreServer::stop() {
   if (!set_.is_open()) return;
   close_all();
-  listeners_.clear();
+  acceptor_.close();
   options_.state.reset();  // The state posts reports to the loop, so it must end before the loop.
   timer_.cancel();
   set_.close();
 }
 
-StoreServer::StoreServer(asio::io_context& loop, StoreServerOptions options)
-    : impl_(std::make_shared<Impl>(loop, std::move(options))) {}
-
-StoreServer::~StoreServer() {
-  impl_->stop();
+void StoreServer::close(Slot& slot, const ConnectionEnding& ending) {
+  dismiss(slot, ending);
+  finish_leaving(0);
+  if (!leaving_.empty()) resume_later();
 }
 
-boost::system::result<void, ListenError> StoreServer::start() {
-  return impl_->start();
+/// Closes the connection, and leaves it to finish_leaving().
+void StoreServer::dismiss(Slot& slot, const ConnectionEnding& ending) {
+  Connection& connection = *slot.connection;
+  const asio::ip::address peer = connection.socket().peer_address();
+  if (!ending.reason.empty()) {
+    if (ending.violation) ++shared_.closed[ending.cause];
+    if (const auto left_out = shared_.log.admit(shared_.now, ending.cause, peer))
+      spdlog::log(ending.violation ? spdlog::level::warn : spdlog::level::info,
+                  "store_connection_closed peer={} reason=\"{}\" left_out={}", connection.peer(),
+                  printable_text(ending.reason), *left_out);
+  }
+  if (slot.waits_in != nullptr) std::exchange(slot.waits_in, nullptr)->remove(slot.deadline);
+  unread_.remove(connection.id(), slot.unread);
+  slot.generation = (slot.generation + 1) % kGenerations;
+  connection.leave();
+  leaving_.push_back(std::move(slot.connection));
+  acceptor_.on_closed(peer);
+}
+
+/// Destroys closed connections, as long as more than `reserved` of the turn's work is left. Each
+/// may have waited for so many keys that the loop would stand still if all of them were destroyed
+/// at once.
+void StoreServer::finish_leaving(std::int64_t reserved) {
+  while (!leaving_.empty() && shared_.work.left_in_turn() > reserved) {
+    const std::unique_ptr<Connection> left = std::move(leaving_.front());
+    leaving_.pop_front();
+    shared_.work.spend_of_turn(left->work_left());
+    free_slots_.push_back(left->id().value);
+  }
+}
+
+void StoreServer::close_all() {
+  read_clock();
+  shared_.table.clear();
+  for (Slot& slot : slots_)
+    if (slot.connection) dismiss(slot, {});
+  shared_.work.begin_turn();
+  finish_leaving(0);  // The table is empty, so nothing of their waits is left.
+  shared_.accounts.clear();
+}
+
+void StoreServer::set_limits(const StoreServerLimits& limits) {
+  const CodecLimits before = shared_.codec;
+  shared_.codec = limits.codec;
+  shared_.codec.native_door = before.native_door;
+  shared_.codec.short_native_messages = before.short_native_messages;
+  shared_.table.set_limits(shared_.limits = limits.table);
+  shared_.connections = limits.connections;
+  shared_.accounts.set_limits(limits.of_a_run);
+  unvalidated_.set_after(limits.validate_within);
+  stalled_.set_after(limits.stalled_after);
+  if (shared_.runs) shared_.runs->set_limits(limits.runs, limits.forget_run_after);
+  if (options_.runs) {
+    options_.runs->runs = limits.runs;
+    options_.runs->forget_after = limits.forget_run_after;
+  }
+  if (!set_.is_open()) return;
+  read_clock();
+  arm_timer();
+}
+
+StoreServerStats StoreServer::stats() const {
+  const StoreTable& table = shared_.table;
+  const RunService* runs = shared_.runs.get();
+  return {.connections = acceptor_.open(),
+          .waiting = table.waiting(),
+          .keys = table.num_keys(),
+          .table_bytes = table.bytes(),
+          .unread_bytes = shared_.unread_bytes(),
+          .accepted = acceptor_.total_accepted(),
+          .traffic = shared_.traffic,
+          .runs = runs != nullptr ? runs->runs() : 0,
+          .refused = acceptor_.total_refused(),
+          .state_problem = runs != nullptr ? runs->state_problem() : std::string(),
+          .draining = drained_by_.has_value(),
+          .closed = shared_.closed};
 }
 
 std::uint16_t StoreServer::port() const {
-  return impl_->listeners().empty() ? std::uint16_t{0} : impl_->listeners().front().endpoint.port();
+  const auto& listeners = acceptor_.listeners();
+  return listeners.empty() ? std::uint16_t{0} : listeners.front().endpoint.port();
 }
 
 std::vector<tcp::endpoint> StoreServer::endpoints() const {
   std::vector<tcp::endpoint> endpoints;
-  for (const Listener& listener : impl_->listeners())
+  endpoints.reserve(acceptor_.listeners().size());
+  for (const Listener& listener : acceptor_.listeners())
     endpoints.push_back(listener.endpoint);
   return endpoints;
 }
 
-void StoreServer::reset() {
-  impl_->reset();
-}
-void StoreServer::drain(Instant deadline, std::function<void()> done) {
-  impl_->drain(deadline, std::move(done));
-}
-void StoreServer::stop() {
-  impl_->stop();
+const RunService* StoreServer::runs() const {
+  return shared_.runs.get();
 }
 
 }  // namespace muster

@@ -6,24 +6,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/system/result.hpp>
 
 #include "base/net/listener.h"
+#include "base/system/clock.h"
 #include "base/time.h"
 #include "rendezvous/access/token_proof.h"
 #include "rendezvous/host/run_service.h"
+#include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/c10d_allow.h"
+#include "rendezvous/server/connection.h"
+#include "rendezvous/server/connection_shared.h"
+#include "rendezvous/server/deadline_list.h"
+#include "rendezvous/server/event_set.h"
 #include "rendezvous/server/server_limits.h"
+#include "rendezvous/server/unread_ledger.h"
 #include "rendezvous/store/c10d_codec.h"
 #include "rendezvous/store/store_table.h"
 #include "rendezvous/store/store_traffic.h"
@@ -104,7 +116,9 @@ struct StoreServerStats {
   std::map<std::string_view, std::uint64_t> closed;
 };
 
-/// All members must be called on the io_context's thread, or while it does not run.
+/// All members must be called on the io_context's thread, or while it does not run. The server must
+/// not be destroyed by a callback that it calls itself; drain()'s comes from the loop, and may do
+/// so.
 class StoreServer {
  public:
   StoreServer(boost::asio::io_context& loop, StoreServerOptions options);
@@ -151,8 +165,105 @@ class StoreServer {
   void forget_question(std::uint64_t number);
 
  private:
-  class Impl;
-  std::shared_ptr<Impl> impl_;
+  // The place of one connection. `generation` differs for each connection in the same slot, so that
+  // an event for an earlier connection is recognised.
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    std::uint32_t generation = 0;
+    bool resumes = false;  // The connection is in resume_.
+    UnreadEntry unread;
+    DeadlineList* waits_in = nullptr;
+    DeadlineList::Place deadline;
+  };
+
+  // The events of the loop.
+  /// A handler of the loop, to be called with this server. It does nothing if the server has ended.
+  template <typename Handler>
+  auto while_alive(Handler handler) {
+    return [alive = std::weak_ptr(alive_), handler = std::move(handler)](const auto&... args) {
+      if (const auto server = alive.lock()) handler(**server, args...);
+    };
+  }
+  void wait_for_events();
+  void on_events(std::span<const epoll_event> events, Instant now);
+  void on_event(const epoll_event& event);
+  /// Calls `work` for `connection`. An exception closes this connection only. Null: no connection.
+  template <typename Work>
+  void guard(Connection* connection, const Work& work) {
+    const std::uint64_t tag = connection == nullptr
+                                  ? Acceptor::kListenerTag
+                                  : tag_of(slot_of(connection->id()), connection->id());
+    try {
+      work();
+    } catch (const std::exception& error) {
+      on_failed_event(tag, error);
+    }
+  }
+  void on_failed_event(std::uint64_t tag, const std::exception& error);
+  void continue_work();
+  bool has_work_left() const { return !resume_.empty() || !leaving_.empty(); }
+  void resume_yielded();
+  void resume_later();
+  void begin_extra_turn();
+  void arm_timer(Instant earliest = {});
+  void arm_timer_for(std::optional<Instant> deadline);
+  void on_timer();
+  void handle_deadlines(Duration late);
+  void read_clock() { shared_.now = now(); }
+
+  // The connections.
+  Slot& slot_of(ConnectionId id) { return slots_[id.value]; }
+  Connection* connection_of(ConnectionId id) { return slot_of(id).connection.get(); }
+  static std::uint64_t tag_of(const Slot& slot, ConnectionId id) {
+    return std::uint64_t{slot.generation} << 32 | id.value;
+  }
+  Connection* connection_at(std::uint64_t tag);
+  bool may_connect(const boost::asio::ip::address& peer);
+  int add_connection(OwnedFd fd, const boost::asio::ip::tcp::endpoint& peer);
+  bool begin_tls(Slot& slot);
+  void wake(ConnectionId id);
+  void update_slot(Slot& slot);
+  void set_deadline(Slot& slot, DeadlineList* list);
+  void enforce_unread_limits();
+  void close(Slot& slot, const ConnectionEnding& ending);
+  void dismiss(Slot& slot, const ConnectionEnding& ending);
+  void close_for(Slot& slot, std::string_view reason) {
+    close(slot, {std::string(reason), reason});
+  }
+  void close_all();
+  void finish_leaving(std::int64_t reserved);
+
+  // store_server_runs.cc: the run service, and the state that outlives this process.
+  void begin_runs();
+  void begin_state();
+  bool may_serve();
+  void record_runs();
+  void on_recorded(const StateReport& report);
+  void finish_event();
+  void apply_run_effects();
+  void apply_pending_effects();
+  void check_drained();
+
+  StoreServerOptions options_;
+  ConnectionShared shared_;
+  EventSet set_;
+  EventSet::Serve serve_;
+  Acceptor acceptor_;
+  boost::asio::steady_timer timer_;
+  std::optional<Instant> timer_at_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  DeadlineList unvalidated_;
+  DeadlineList stalled_;
+  UnreadLedger unread_;
+  std::optional<Instant> drained_by_;
+  std::function<void()> drained_;
+  std::deque<ConnectionId> resume_;  // The connections that have yielded, in order.
+  bool resume_posted_ = false;
+  // Closed connections whose waits are still in the store. Their numbers are in use until then.
+  std::deque<std::unique_ptr<Connection>> leaving_;
+  // The loop's handlers have a weak reference: they may be called after the server has ended.
+  std::shared_ptr<StoreServer*> alive_ = std::make_shared<StoreServer*>(this);
 };
 
 }  // namespace muster

@@ -28,8 +28,8 @@ std::string complaint_of(const std::string& path, bool secret) {
   if (!S_ISREG(file.st_mode)) return "it is no regular file";
   if (file.st_size > kMaxPemBytes) return "it is larger than any certificate: 1 MiB is the limit";
   if (secret && (file.st_mode & S_IROTH) != 0)
-    return "every user of this machine may read it; take that back with `chmod 600` (or 640, for a "
-           "group)";
+    return "every user of this machine may read it: `chmod 600 " + path +
+           "` takes that back (or 640, for a group)";
   return {};
 }
 

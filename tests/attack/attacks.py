@@ -85,7 +85,7 @@ def multi_get_of_a_small_value(a):
 
 def list_keys_unread(a):
     client = a.client()
-    for i in range(0, 4_000, 100):
+    for i in range(0, 2_000, 100):
         keys = [b"%06d" % (i + j) + b"n" * 4_000 for j in range(100)]
         a.keys_to_delete += keys
         client.send(bytes([MULTI_SET]) + u64(100) + b"".join(text(key) + text(b"") for key in keys))
@@ -94,7 +94,7 @@ def list_keys_unread(a):
         reader.send(bytes([LIST_KEYS]))
 
 
-list_keys_unread.unread_bytes = 256 << 20  # docs/protocol.md: the limit of all clients' unread replies.
+list_keys_unread.unread_bytes = 256 << 20  # docs/protocol.md: the limit of all clients' unread replies at musterd.
 
 
 def list_keys_again_and_again(a):
@@ -122,6 +122,19 @@ def get_beside_append(a):
     for _ in range(50):
         for reader in readers:
             reader.send(request(GET, "k") + request(APPEND, "k", b"+"), 0.05)
+
+
+def gets_of_a_growing_value_unread(a):
+    writer = a.client()
+    writer.send(request(SET, "k", b"v" * (7 * MIB)))
+    writer.ping()
+    for reader in a.clients_of(60):
+        reader.send(request(GET, "k"))
+        writer.send(request(APPEND, "k", b"+"))  # The value that the reply holds is replaced.
+        writer.ping()
+
+
+gets_of_a_growing_value_unread.unread_bytes = list_keys_unread.unread_bytes
 
 
 def get_beside_set(a):
@@ -218,7 +231,7 @@ def slow_loris(a):
 
 # --- the log, and bytes that mean nothing ----------------------------------------------------------------------------
 
-FORGED = "x\n[2026-01-01] [critical] FORGED\x1b[31m\r\u2028\u009b \" advice=\"rm -rf /\""
+FORGED = "x\nC0101 00:00:00.000000 1 musterd] FORGED\x1b[31m\r\u2028\u009b \" advice=\"rm -rf /\""
 
 
 def forged_lines(a):

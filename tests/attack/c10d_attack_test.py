@@ -135,7 +135,7 @@ class C10dDoor(TokenTest):
     def test_a_node_that_was_refused_makes_its_address_no_members(self):
         self.start()
         node = self.node(self.STRANGER)
-        self.refused(node, node.enter(token="x" * 40), "token is another one")
+        self.refused(node, node.enter(token="x" * 40), "token differs from the rendezvous' token")
         waits = self.node(self.STRANGER)
         waits.send(hello(nonce="0" * 64))
         self.assertEqual(waits.receive_message()["type"], "challenge")

@@ -72,7 +72,8 @@ add_tests(OnJob, "rendezvous", (
     attacks.long_address_of_many_nodes, attacks.forged_lines, attacks.random_bytes, attacks.node_that_reads_nothing,
     attacks.slow_loris, attacks.pickles_that_execute))
 add_tests(OnJob, "store", (
-    attacks.list_keys_unread, attacks.get_beside_append, attacks.multi_get_of_one_key_most_times,
+    attacks.list_keys_unread, attacks.get_beside_append, attacks.gets_of_a_growing_value_unread,
+    attacks.multi_get_of_one_key_most_times,
     attacks.queues_that_come_and_go_under_a_wait, attacks.requests_without_end, attacks.slow_loris))
 
 

@@ -65,7 +65,7 @@ class Door(TokenTest):
         self.start()
         for options in ({"token": TOKEN + "x"}, {"token": TOKEN[:-1]}, {"role": "host"}):
             node = self.node()
-            self.refused(node, node.enter(**options), "token is another one")
+            self.refused(node, node.enter(**options), "token differs from the rendezvous' token")
         self.assertIn("a node with another token", self.check_log())
 
     def test_proofs_that_were_overheard_are_good_for_nothing(self):
@@ -77,13 +77,13 @@ class Door(TokenTest):
         thief.send(seen.first)
         self.assertNotEqual(thief.receive_message()["nonce"], seen.challenge)
         thief.send(old)
-        self.refused(thief, thief.receive_message(), "token is another one")
+        self.refused(thief, thief.receive_message(), "token differs from the rendezvous' token")
         # The host's own proof is not accepted as the proof of a node, neither on the same connection nor on another one.
         mirror = self.node()
         mirror.send(seen.first)
         challenge = mirror.receive_message()["nonce"]
         mirror.send(prove(proof("host", challenge, json_of(seen.first))))
-        self.refused(mirror, mirror.receive_message(), "token is another one")
+        self.refused(mirror, mirror.receive_message(), "token differs from the rendezvous' token")
 
     def test_a_proof_is_for_one_run_only(self):
         self.start()
@@ -92,7 +92,7 @@ class Door(TokenTest):
         node.send(hello("other", nonce=nonce))
         challenge = node.receive_message()["nonce"]
         node.send(prove(proof("node", challenge, json_of(hello("job", nonce=nonce)))))
-        self.refused(node, node.receive_message(), "token is another one")
+        self.refused(node, node.receive_message(), "token differs from the rendezvous' token")
 
     def test_nonces_are_not_repeated(self):
         self.start()
@@ -239,7 +239,7 @@ class FalseHost(TokenTest):
     def test_a_node_with_another_token_or_none_is_told_so(self):
         self.start()
         other = token_file(self.dir, "another-token-of-32-characters--", "other")
-        self.assertIn("token is another one", self.join(self.musterd.port, f"--rdzv-token-file={other}"))
+        self.assertIn("token differs from the rendezvous' token", self.join(self.musterd.port, f"--rdzv-token-file={other}"))
         self.assertIn("give this node --rdzv-token-file FILE", self.join(self.musterd.port))
 
     def test_a_torch_store_is_not_joined(self):

@@ -20,7 +20,8 @@ for host in sys.argv[1:]:
     url = "env://" if host == "env" else f"tcp://{host}:{port}"
     store, _, _ = next(rendezvous(url, rank, size, timeout=datetime.timedelta(seconds=60)))
     store.set(f"{host} {rank}", str(2 ** rank))
-    print("met", rank, host, sum(int(store.get(f"{host} {other}")) for other in range(size)), flush=True)
+    met = sum(int(store.get(f"{host} {other}")) for other in range(size))
+    os.write(1, f"met {rank} {host} {met}\\n".encode())  # At once: print() of python -u mixes its pieces with other ranks' ones.
     stores.append(store)  # A store that rank 0 hosts ends with its object.
 os._exit(0)
 """

@@ -27,6 +27,25 @@ fd = os.open(os.environ["TEST_DIR"] + "/told", os.O_APPEND | os.O_CREAT | os.O_W
 os.write(fd, (json.dumps(told) + "\\n").encode())
 """
 
+# Saves when it is told that its job's time ends. Started again, it goes on with what was saved.
+SAVES = """
+import os, socket, sys, time
+import muster_worker
+def write(name, *words):
+    fd = os.open(os.environ["TEST_DIR"] + "/" + name, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    os.write(fd, (" ".join([socket.gethostname(), os.environ["RANK"], *words]) + "\\n").encode())
+if os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
+    assert len(open("saved").readlines()) == 2
+    write("went-on")
+    sys.exit(0)
+muster_worker.ends_itself()
+while muster_worker.notice() is None:
+    time.sleep(0.1)
+notice = muster_worker.notice()
+write("saved", notice.follow, notice.reason)
+muster_worker.saved()
+"""
+
 # The hosts share files, so one folder has the state of all daemons. Without cgroups and munge: these tests are about
 # the variables that srun sets.
 SLURM_CONF = """
@@ -50,11 +69,11 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+KillWait=5
 ReturnToService=2
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
-
 
 
 class Clusters(MusterTest):
@@ -185,6 +204,31 @@ class Slurm(Clusters):
         done = self.on("node1", batch, "--wait", "--nodes=2", "--output=without.log", str(without), **self.variables)
         self.assertNotEqual(done.wait(PATIENCE_S), 0)
         self.assertIn("SLURM_STEP_ID is not set: this muster was started without srun", self.read("without.log"))
+
+    def test_a_job_that_slurm_warns_saves_is_requeued_and_goes_on(self):
+        self.begin_cluster("node1", "node2")
+        (self.dir / "train.py").write_text(SAVES)
+        # The signal comes 50 s before the end of the minute, or earlier: Slurm looks now and then.
+        script = self.script("job.sbatch", """#!/bin/sh
+#SBATCH --nodes=2
+#SBATCH --time=1
+#SBATCH --signal=USR1@50
+#SBATCH --requeue
+#SBATCH --open-mode=append
+srun --ntasks-per-node=1 muster --cluster --exit-code=propagate --notice-signals=SIGUSR1@50 train.py
+[ $? = 75 ] && scontrol requeue "$SLURM_JOB_ID"
+""")
+        self.end_well(self.on("node1", shutil.which("sbatch"), "--output=batch.log", str(script),
+                              PYTHONPATH=str(SOURCE / "worker_sdk/python"), **self.variables))
+
+        def ended():
+            return self.read("went-on").count("\n") == 2
+        try:
+            wait_for(ended, "the requeued job", bound_s=4 * PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.read('batch.log')}\n{self.read('slurmctld.log')}") from None
+        self.assertEqual(sorted(self.read("saved").splitlines()), ["node1 0 stop SIGUSR1", "node2 1 stop SIGUSR1"])
+        self.assertEqual(sorted(self.read("went-on").splitlines()), ["node1 0", "node2 1"])
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ expect "muster --start-method = f" "fork forkserver"
 expect "muster --completion " "bash fish tcsh zsh"
 expect "muster --print-completion " "bash tcsh zsh"
 expect "muster --nnodes " ""
+expect "muster --rdzv-backend " "c10d etcd etcd-v2 static"
+expect "muster --rdzv_backend = e" "etcd etcd-v2"
+expect "muster --nproc-per-node " "auto cpu gpu xpu"
+expect "muster -t " "0 1 2 3"
+expect "muster --c10d-allow m" "members"
 here=$(dirname "${BASH_SOURCE[0]}")
 for option in --failure-report --rdzv-token-file --rdzv-tls-ca --rdzv-tls-cert --rdzv_tls_key; do
     expect "muster $option $here/completion_t" "$here/completion_test.sh"

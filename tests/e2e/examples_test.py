@@ -62,12 +62,16 @@ class Examples(MusterTest):
 
     def launch(self, launcher, *arguments, expect=0):
         """Runs to the end. Returns the lines of stdout and the text of stderr."""
+        before = set(self.dir.iterdir())
         for _ in range(3):
             code = self.begin(launcher, *arguments).wait(BOUND_S)
             out, err = map(self.read, self.names)
             # torchrun chooses its workers' port and closes it again. Another process may take it before rank 0 does.
             if launcher != "torchrun" or "EADDRINUSE" not in err:
                 break
+            for path in set(self.dir.iterdir()) - before:  # A restart may have trained to the end.
+                if path.is_file():
+                    path.unlink()
         self.assertEqual(code, expect, f"{launcher}\n{out}\n{err}")
         return out.splitlines(), err
 

@@ -82,7 +82,7 @@ class Hang(MusterTest):
         _, _, err = self.run_hanging("--hang-timeout=1", expect=1)
         self.assertRegex(err, r"local rank 1 \(pid \d+\) hangs: no output and no CPU time for 1")
         self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 .*-6 .*SIGABRT.*\n"
-                              r"  it hung: no output and no CPU time for 1\S* s\n"
+                              r"  it hung: no output and no CPU time for 1\S* s \(--hang-timeout\)\n"
                               r"(  it stood at .*\n)?  its stacks: \S*/1/stacks\.0\.txt\n")
         self.assertEqual(set(self.stacks()), {"0", "1"})
         for text in self.stacks().values():

@@ -116,6 +116,25 @@ class Completion(MusterTest):
                 re.escape(option.lstrip("-") if shell == "fish" else option)), script)}
             self.assertEqual(missing, set(), shell)
 
+    def test_the_files_of_the_other_programs_load_their_scripts(self):
+        """The shells load these files, which ask the program, when the user first completes its name."""
+        share = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(MUSTER))), "share")
+        programs = os.path.dirname(os.path.abspath(MUSTER))
+        for name in ("musterctl", "musterd"):
+            if not os.access(os.path.join(programs, name), os.X_OK):
+                self.skipTest(f"{name} is not built")
+            for shell, script in (
+                    ("bash", f'. "{share}/bash-completion/completions/{name}"; complete -p {name}'),
+                    ("zsh", f'autoload -Uz compinit; fpath=("{share}/zsh/site-functions" $fpath); compinit -D -u; '
+                            f'autoload +X _{name}; functions _{name}'),
+                    ("fish", f'source "{share}/fish/vendor_completions.d/{name}.fish"; complete -c {name}')):
+                if shutil.which(shell) is None:
+                    continue
+                done = subprocess.run([shell, "-c", script], env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+                                      capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shell} {name}: {done.stdout}")
+                self.assertIn(name, done.stdout, shell)
+
     def test_bash(self):
         self.check("bash")
 

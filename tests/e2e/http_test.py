@@ -117,6 +117,9 @@ class Job(HttpTest):
         self.assertEqual(listed.until(lambda _, data: data["total"] == 1)["runs"][0]["id"], "job")
         stream = Stream(self, "/api/v1/runs/job/events")
         self.assertEqual((stream.status, stream.type), (200, "text/event-stream"))
+        watching = Stream(self, "/api/v1/events?run=job&run=not%20there")
+        self.assertEqual(watching.until(lambda event, data: event == "run" and data["nodes"] == 1)["id"], "job")
+        self.assertEqual(watching.until(lambda event, _: event == "forgotten"), {"id": "not there"})
 
         self.node("b", "2", "--max-restarts=3", "--nproc-per-node=2")
         self.round_of(3)
@@ -293,11 +296,19 @@ class Refusals(HttpTest):
         self.assertGreater(int(headers["Content-Length"]), 10)
 
     def test_the_page_has_its_parts(self):
-        for target, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
-            status, headers, text = self.ask(target)
-            self.assertEqual(status, 200)
-            self.assertEqual(headers["Content-Type"], f"{kind}; charset=utf-8")
-            self.assertEqual(text, (SOURCE / "rendezvous/http/page" / (target[1:] or "index.html")).read_text())
+        kinds = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+                 ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+        for part in (SOURCE / "rendezvous/http/page").iterdir():
+            status, headers, text = self.ask("/" if part.name == "index.html" else f"/{part.name}")
+            self.assertEqual(status, 200, part.name)
+            self.assertEqual(headers["Content-Type"], kinds[part.suffix])
+            self.assertEqual(text, part.read_text())
+
+    def test_the_server_says_who_it_is(self):
+        server = self.get("/api/v1/server")
+        self.assertEqual(server["host"], socket.gethostname())
+        self.assertRegex(server["version"], r"^\d+\.\d+")
+        self.assertEqual(server["port"], self.port)
 
     def test_health_and_readiness(self):
         self.assertEqual(self.get("/healthz"), {"ok": True})
@@ -312,6 +323,19 @@ class Refusals(HttpTest):
         self.assertEqual(self.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")[:15],
                          b"HTTP/1.1 200 OK")
         self.assertEqual(self.get("/healthz"), {"ok": True})
+
+    def test_a_client_that_waits_with_its_body_is_told_to_go_on(self):
+        fields = b"POST /api/v1/runs/none/stop HTTP/1.1\r\nHost: localhost\r\nX-Muster-Action: 1\r\nConnection: close\r\n"
+        with socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_S) as client:
+            client.sendall(fields + b"Content-Length: 2\r\nExpect: 100-Continue\r\n\r\n")
+            self.assertEqual(client.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
+            client.sendall(b"{}")
+            self.assertEqual(client.makefile("rb").readline(), b"HTTP/1.1 404 Not Found\r\n")
+        # Fields that are refused already, and a body that is there already, are answered at once.
+        large = self.raw(fields + b"Content-Length: 99999\r\nExpect: 100-continue\r\n\r\n")
+        self.assertEqual(large[:12], b"HTTP/1.1 413")
+        there = self.raw(fields + b"Content-Length: 0\r\nExpect: 100-continue\r\n\r\n")
+        self.assertEqual(there[:12], b"HTTP/1.1 404")
 
     def test_half_a_request_is_closed_in_time(self):
         begin = time.monotonic()
@@ -337,6 +361,14 @@ class Refusals(HttpTest):
         for _ in range(140):
             self.keep_connection(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_for(self.answers, "an answer beside the streams")
+
+    def test_each_watched_run_counts_as_a_stream(self):
+        target = "/api/v1/events?" + "&".join(f"run=x{i}" for i in range(8))
+        for _ in range(10):  # 10 times 9 of the 96 streams.
+            self.assertEqual(Stream(self, target).status, 200)
+        refused = Stream(self, target)
+        self.assertEqual((refused.status, json.loads(refused.reply.read())["error"]["code"]), (503, "too_many_streams"))
+        self.assertEqual(Stream(self, "/api/v1/events?run=x").status, 200)
 
     def test_strangers_that_do_not_read_shut_out_no_other_client(self):
         for _ in range(140):

@@ -19,8 +19,9 @@ from musterd import MUSTERD
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 TOKEN = "a-token-for-tests-only-0123456789"
 STOP = "/api/v1/runs/job/stop"
-READS = ("/", "/page.js", "/page.css", "/api/v1/runs", "/api/v1/runs/job", "/api/v1/runs/job/nodes",
-         "/api/v1/runs/job/events", "/api/v1/events", "/api/v1/openapi.json", "/metrics", "/nothing")
+READS = ("/", "/page.js", "/page.css", "/hub.js", "/favicon.svg", "/api/v1/server", "/api/v1/runs", "/api/v1/runs/job",
+         "/api/v1/runs/job/nodes", "/api/v1/runs/job/steps", "/api/v1/runs/job/events", "/api/v1/events",
+         "/api/v1/events?run=job", "/api/v1/openapi.json", "/metrics", "/nothing")
 
 
 def mac(text, token=TOKEN):
@@ -247,10 +248,18 @@ class Browser(TokenTest):
         self.assertEqual((status, headers["Location"]), (303, "/"))
         name, _, attributes = headers["Set-Cookie"].partition("; ")
         self.assertEqual(attributes, "Path=/; Max-Age=43200; HttpOnly; SameSite=Strict")
-        for target in READS[:6]:
+        for target in READS[:10]:
             self.assertEqual(self.as_stranger(target, Cookie=f"a=b; {name}")[0], 200, target)
         self.assertEqual(self.as_stranger(path)[0], 401)
         self.assertIn("musterctl open", self.as_stranger("/login?secret=" + "0" * 64)[2])
+
+    def test_a_browser_without_the_cookie_reads_what_to_do(self):
+        for target in ("/", "/login?secret=" + "0" * 64):
+            status, got, text = self.as_stranger(target, Accept="text/html,*/*;q=0.8")
+            self.assertEqual((status, got["Content-Type"]), (401, "text/html; charset=utf-8"))
+            self.assertIn("musterctl --rdzv-token-file FILE open", text)
+            self.assertIn("default-src 'none'", got["Content-Security-Policy"])
+        self.assertEqual(self.as_stranger("/api/v1/runs", Accept="text/html")[1]["Content-Type"], "application/json")
 
     def test_a_page_of_another_site_changes_nothing_with_the_cookie(self):
         self.a_run()

@@ -2,36 +2,20 @@
 removes them."""
 import contextlib
 import os
-import shutil
+import pathlib
 import signal
 import subprocess
 import sys
 
 from support import main as run_tests, wait_for
 
-NEEDED = ("ip", "nsenter", "setpriv", "unshare")
-# A process that holds a host's namespaces. $1: the host's name, $2: the file for /etc/hosts.
-HOLD = """
-set -e
-hostname "$1"
-mount --bind "$2" /etc/hosts
-ip link set lo up
-exec sleep infinity
-"""
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from muster_bench import namespaces  # noqa: E402
 
 
 def why_not():
     """The reason why this machine cannot have such hosts; None if it can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    for program in NEEDED:
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
-    probe = subprocess.run(["unshare", "--net", "--mount", "--uts", "ip", "link", "add", "type", "bridge"],
-                           capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        return f"no network namespaces with a bridge here: {probe.stderr.strip()}"
-    return None
+    return namespaces.why_not() or None
 
 
 def main():
@@ -109,15 +93,7 @@ class Net:
 
     def processes(self, name):
         """All processes that run on this host."""
-        own = os.readlink(f"/proc/{self.pids[name]}/ns/net")
-        found = []
-        for entry in os.listdir("/proc"):
-            try:
-                if entry.isdigit() and os.readlink(f"/proc/{entry}/ns/net") == own:
-                    found.append(int(entry))
-            except OSError:
-                pass
-        return found
+        return namespaces.processes_of(self.pids[name])
 
     def ip(self, name, *words):
         self._ip(self.pids[name], *words)
@@ -127,23 +103,19 @@ class Net:
         subprocess.run(["nsenter", f"--target={pid}", "--net", "ip", *words], check=True, timeout=60)
 
     def _hold(self, name, hosts):
-        holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount",
-                                   "--uts", "sh", "-c", HOLD, "sh", name, str(hosts)],
-                                  stdin=subprocess.DEVNULL)
+        holder = namespaces.begin_host(name, hosts)
         self.holders[name] = holder
 
         def ready():
             if holder.poll() is not None:
                 raise AssertionError(f"no host {name}: status {holder.returncode}")
-            with open(f"/proc/{holder.pid}/comm") as comm:
-                return comm.read().strip() == "sleep"
+            return namespaces.is_ready(holder)
         wait_for(ready, f"the host {name}")
         return holder.pid
 
     def on(self, name):
         """The command prefix that runs a command on this host, in the test's folder."""
-        return ["nsenter", f"--target={self.pids[name]}", "--net", "--mount", "--uts",
-                f"--wdns={self.folder}"]
+        return namespaces.on(self.pids[name], f"--wdns={self.folder}")
 
     def in_container_on(self, name):
         """As on(), but the command is the first process of a container: it has pid 1 and sees no

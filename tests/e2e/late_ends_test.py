@@ -67,8 +67,8 @@ for at in range(0, 30 << 20, 4096):
 
 
 class Readers(MusterTest):
-    def test_a_reader_that_never_reads_does_not_keep_a_stopped_job(self):
-        worker = self.script("noise.sh", "#!/bin/sh\necho $RANK >> ready\nwhile :; do echo 0123456789abcdef; done\n")
+    def check_reader_that_never_reads(self, to):
+        worker = self.script("noise.sh", f"#!/bin/sh\necho $RANK >> ready\nwhile :; do echo 0123456789abcdef{to}; done\n")
         process = self.start("--standalone", "--nproc-per-node=2", "--shutdown-timeout=3", "--no-python", worker,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.stdout.close)
@@ -78,6 +78,13 @@ class Readers(MusterTest):
         process.terminate()
         self.assertEqual(process.wait(40), 1)
         self.assert_nothing_left()
+
+    def test_a_reader_that_never_reads_does_not_keep_a_stopped_job(self):
+        self.check_reader_that_never_reads("")
+
+    def test_a_reader_of_stderr_that_never_reads_does_not_keep_a_stopped_job(self):
+        """Muster itself passes stderr on."""
+        self.check_reader_that_never_reads(" >&2")
 
 
 class Terminals(MusterTest):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests what happens to processes that an attempt has left: they have time to end, then SIGTERM, then SIGKILL."""
 import os
+import re
 import signal
 import sys
 import time
@@ -8,6 +9,8 @@ import time
 from nodes import NodesTest
 from support import MusterTest, agent_of, main, wait_for
 
+# Of one process or of several: a shell has a child now and then.
+RUNS_ON = re.compile("runs? on")
 # Begins its work when the worker is dead, as Python's resource_tracker and torch_shm_manager: it waits for the end of a
 # pipe, and ignores the signals of the worker's group. $1: the seconds that it takes; the file "name" must not be there
 # when the next attempt begins.
@@ -154,7 +157,7 @@ sleep 1000
     def test_a_second_signal_kills_at_once(self):
         script = self.script("stay.sh", "#!/bin/sh\nsetsid sh -c 'trap \"\" TERM; sleep 1000' &\n")
         process = self.start("--standalone", "--leftover-timeout=900", "--no-python", script)
-        wait_for(lambda: "run on" in self.read("err"), "the line about the leftover")
+        wait_for(lambda: RUNS_ON.search(self.read("err")), "the line about the leftover")
         process.terminate()
         time.sleep(1.1)  # Else both are one event.
         process.terminate()
@@ -206,7 +209,7 @@ class LeftoversOfNodes(NodesTest):
             self.node(tag, "2")
         self.round_of(2, nodes={"a", "b"})
         (self.dir / "finish.a").touch()
-        wait_for(lambda: "run on" in self.read("err.a"), "node a to wait for what is left")
+        wait_for(lambda: RUNS_ON.search(self.read("err.a")), "node a to wait for what is left")
         (self.dir / "exit.b").write_text("4")
         self.nodes["b"].wait(60)
         (self.dir / "may-end").touch()

@@ -10,7 +10,8 @@ import time
 import unittest
 
 from nodes import TORCH_PYTHON
-from support import PATIENCE_S, MusterTest, main, python_has_torch, wait_for
+import warm_test
+from support import PATIENCE_S, MusterTest, child_named, main, python_has_torch, shim_of, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port
@@ -61,6 +62,17 @@ class Flat(LogsSpecs):
     @property
     def root_log_dir(self):
         return self._root_log_dir
+
+
+class Settled(DefaultLogsSpecs):
+    """torch's own, and a variable that changes in the second attempt."""
+    attempts = 0
+
+    def reify(self, envs):
+        self.attempts += 1
+        for env in envs.values():
+            env["ATTEMPTS"] = str(min(self.attempts, 2))
+        return super().reify(envs)
 
 
 class Half(Flat):
@@ -118,7 +130,7 @@ class Waits(Broken):
 
 ENTRY_POINTS = {
     **{name.lower(): f"made_up_logs:{name}"
-       for name in ("Flat", "Gated", "Half", "Changed", "Broken", "Fifo", "Both", "Waits")},
+       for name in ("Flat", "Settled", "Gated", "Half", "Changed", "Broken", "Fifo", "Both", "Waits")},
     "abstract": "torch.distributed.elastic.multiprocessing:LogsSpecs",
     "gone": "made_up_logs_that_are_not:Flat",
     "misspelt": "made_up_logs:Flta",
@@ -189,6 +201,52 @@ class LogsSpecsTest(MusterTest):
         self.assertFalse((self.dir / "ran").exists(), "a worker was started")
         self.assert_nothing_left()
         return err
+
+
+class Warm(LogsSpecsTest):
+    COPIES = False
+    VALUE = "import os, reads\nos.write(1, f\"value {reads.VALUE} {os.environ['ATTEMPTS']}\\n\".encode())\n"
+
+    def begin(self, text, restarts):
+        (self.site / "reads.py").write_text("import os\nVALUE = os.environ['ATTEMPTS']\n")
+        job = self.start("--standalone", "--warm", "--nproc-per-node=2", f"--max-restarts={restarts}", "--role=r", "--log-dir=logs",
+                         "-r3", "--logs-specs=settled", self.script("s.py", text + warm_test.FAILS), restarts, env=self.more)
+        self.wait_ready(0)
+        return job
+
+    def wait_ready(self, attempt):
+        wait_for(lambda: self.read(f"ready.{attempt}") == "xx", f"the workers of attempt {attempt}")
+
+    def printed(self, attempt):
+        """(what both workers have written into their files, their interpreters' hashes)"""
+        texts = [next(self.dir.glob(f"logs/*/attempt_{attempt}/{rank}/stdout.log")).read_text() for rank in range(2)]
+        return ({text.rpartition("hash")[0] for text in texts}, {text.rpartition("hash")[2] for text in texts})
+
+    def test_a_variable_that_an_import_reads_changes(self):
+        """Then the workers start cold, and those of the next attempt come from a new zygote."""
+        job = self.begin(self.VALUE, 2)
+        old = child_named(shim_of(job.pid), "muster-zygote")
+        (self.dir / "fail.0").touch()
+        self.wait_ready(1)
+        self.assertIn("the workers of restart 1 start cold: ATTEMPTS has changed, and an imported module has read it", self.read("err"))
+        wait_for(lambda: (new := child_named(shim_of(job.pid), "muster-zygote")) not in (None, old)
+                 and warm_test.Faults.is_waiting(new), "a new zygote")
+        (self.dir / "fail.1").touch()
+        self.assertEqual(job.wait(PATIENCE_S), 0, self.read("err"))
+        self.assertEqual(self.read("err").count("start cold"), 1, self.read("err"))
+        for attempt, (value, interpreters) in enumerate(((1, 1), (2, 2), (2, 1))):
+            texts, hashes = self.printed(attempt)
+            self.assertEqual(texts, {f"value {value} {value}\nattempt {attempt} "})
+            self.assertEqual(len(hashes), interpreters)
+        self.assert_nothing_left()
+
+    def test_a_variable_that_no_import_reads_changes(self):
+        """A wrapper of the interpreter might have set it: the zygote cannot tell."""
+        job = self.begin("", 1)
+        (self.dir / "fail.0").touch()
+        self.assertEqual(job.wait(PATIENCE_S), 0, self.read("err"))
+        self.assertIn("the workers of restart 1 start cold: ATTEMPTS is another one in the zygote: a wrapper or a plug-in sets it", self.read("err"))
+        self.assertEqual([len(self.printed(attempt)[1]) for attempt in range(2)], [1, 2])
 
 
 class BesideTorchrun(LogsSpecsTest):

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import resource
+import shutil
 import socketserver
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ import threading
 import unittest
 import urllib.parse
 
+import tcsh_lines
 from support import MUSTER, PATIENCE_S, main
 from musterd import MUSTERD
 
@@ -254,11 +256,33 @@ class Answers(unittest.TestCase):
         def offered(*words):
             line = " ".join(f"'{word}'" for word in words)
             code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _musterctl; echo ${{COMPREPLY[*]}}"
-            done = subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True,
+            done = subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True, cwd=self.dir,
                                   env={**self.environment(), "PATH": f"{self.dir}:{os.environ['PATH']}"})
             return [word for word in done.stdout.split() if not word.startswith("--")]
         self.assertEqual(offered("musterctl", "status", ""), ["job-17"])
         self.assertEqual(offered("musterctl", "drain", "job-17", ""), ["c_2_0"])
+        self.assertEqual(offered("musterctl", "--completion", "f"), ["fish"])
+        self.assertIn("completion", offered("musterctl", "runs", "--tls-ca", ""))
+        self.assertEqual(offered("musterctl", "logs", "--tail", ""), [])
+        if shutil.which("tcsh"):
+            (self.dir / "musterctl.csh").write_text(self.ctl("--completion", "tcsh").stdout)
+            tcsh = tcsh_lines.Shell(self.dir, "musterctl.csh", **{
+                **self.environment(), "PATH": f"{self.dir}:{os.environ['PATH']}"})
+            self.addCleanup(tcsh.close)
+            for line, expected in (("musterctl sta", ["stacks", "status"]), ("musterctl status ", ["job-17"]),
+                                   ("musterctl drain job-17 ", ["c_2_0"]), ("musterctl --completion ", ["bash", "fish", "tcsh", "zsh"]),
+                                   ("musterctl doctor --no", ["--no-torch", "--nodes", "--notice"])):
+                self.assertEqual(sorted(tcsh.offered(line)), expected, line)
+        else:
+            print("tcsh is not installed: its script is not tried")
+        if shutil.which("fish"):
+            (self.dir / "fish").write_text(self.ctl("--completion", "fish").stdout)
+            for line, expected in (("status ", "job-17"), ("drain job-17 ", "c_2_0"), ("--completion ", "bash\nfish\ntcsh\nzsh")):
+                done = subprocess.run(["fish", "--no-config", "-c", f"source fish; complete -C 'musterctl {line}'"],
+                                      stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True, cwd=self.dir,
+                                      env={**self.environment(), "PATH": f"{self.dir}:{os.environ['PATH']}"})
+                words = [word for word in done.stdout.splitlines() if not word.startswith("-")]
+                self.assertEqual("\n".join(words), expected, line)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,20 @@ class Follow(CtlTest):
         [log] = self.dir.glob("logs/**/stdout.log")
         self.assertIn("bytes were removed here", log.read_text())
 
+    def test_a_number_of_lines_from_the_end(self):
+        lines = [f"line {number:05d} of many" for number in range(3000)]
+        self.worker.write_text("for n in range(3000): print(f'line {n:05d} of many')\nprint('unfinished', end='', flush=True)\n"
+                               + WORKER)
+        self.node("a", "1", "--redirects=1", f"--log-dir={self.dir}/logs")
+        self.round_of(1)
+        def end(*words):
+            return self.ctl("logs", "job", "0", *words)
+        self.assertEqual(end("-n", "3"), "".join(line + "\n" for line in lines[-2:]) + "unfinished")
+        self.assertEqual(end("--tail=2500"), "".join(line + "\n" for line in lines[-2499:]) + "unfinished")
+        self.assertEqual(end("-n", "100000"), "".join(line + "\n" for line in lines) + "unfinished")
+        self.assertEqual(end("-n0"), "")
+        self.assertIn("'x' is no number of lines", self.ctl("logs", "job", "0", "-n", "x", expect=2))
+
     def test_the_last_words_of_each_attempt_are_shown(self):
         self.worker.write_text(LAST_WORDS)
         self.node("a", "1", "--redirects=3", f"--log-dir={self.dir}/logs", "--max-restarts=3")

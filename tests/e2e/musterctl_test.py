@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Tests musterctl with a real musterd and real jobs: its output, exit codes and completion."""
+import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
 from http_test import HttpTest
 from musterd import run_musterd
 from ports import free_port
-from support import MUSTER, PATIENCE_S, SOURCE, main, wait_for
+from support import MUSTER, PATIENCE_S, SOURCE, Terminal, main, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
 
@@ -46,7 +49,7 @@ class CtlTest(HttpTest):
 
 class Runs(CtlTest):
     def test_a_job_that_fails_and_goes_on(self):
-        self.assertEqual(self.ctl("runs"), "no runs: no job meets here\n")
+        self.assertEqual(self.ctl("runs"), "this musterd has no runs: no job has met here yet\n")
         self.assertIn("no run 'job' is known here", self.ctl("status", "job", expect=4))
         self.node("a", "2", "--max-restarts=3")
         self.run_is("gathering")
@@ -54,7 +57,7 @@ class Runs(CtlTest):
         self.node("b", "2", "--max-restarts=3", "--nproc-per-node=2")
         self.round_of(3)
         self.run_is("running")
-        self.assertRegex(self.ctl("runs"), r"\njob +running +0 +2/2 +2 +0/3 +-\n")
+        self.assertRegex(self.ctl("runs"), r"\njob +running +.+? +0 +2/2 +0/3 +-\n")
         self.assertIn("nothing has failed since the run began", self.ctl("why", "job"))
         nodes = self.ctl("nodes", "job").splitlines()
         self.assertEqual(len(nodes), 3)
@@ -85,6 +88,27 @@ class Runs(CtlTest):
         self.musterd.kill()
         self.assertEqual(watch.wait(PATIENCE_S), 3)
 
+    def test_watch_fits_the_screen(self):
+        self.node("a", "1", "--max-restarts=9")
+        for count in range(1, 7):
+            self.round_of(1, after=count - 1)
+            self.tell("exit.a", "3")
+            wait_for(lambda count=count: json.loads(self.ctl("status", "job", "--json"))["restarts_used"] >= count,
+                     f"restart {count}")
+        self.assertGreater(len(self.ctl("status", "job").splitlines()), 20)
+        terminal = Terminal([MUSTERCTL, "status", "job", "--watch", f"--endpoint=127.0.0.1:{self.http_port}"])
+        self.addCleanup(terminal.close)
+        self.addCleanup(terminal.process.wait)
+        self.addCleanup(terminal.process.kill)
+        fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", 17, 100, 0, 0))
+        clear = "\x1b[H\x1b[2J"
+        wait_for(lambda: terminal.read().count(clear) > 2, "two more looks")
+        shown = terminal.read().split(clear)[-2].replace("\r\n", "\n")
+        rows = sum(max(1, -(-len(line) // 100)) for line in shown.split("\n"))
+        self.assertLessEqual(rows, 17, shown)
+        self.assertTrue(shown.startswith("job  "), shown)
+        self.assertRegex(shown.split("\n")[-1], r"^\(\d+ more lines: without --watch all are shown\)$")
+
     def test_an_id_with_anything_in_it(self):
         self.run_id = "a b #c%?\u00e9"
         self.node("a", "1")
@@ -109,12 +133,12 @@ class Runs(CtlTest):
 
     def test_bad_usage_is_2(self):
         for words in ([], ["nonsense"], ["restart"], ["runs", "--endpoint=x"], ["runs", "more"], ["--nonsense"],
-                      ["--completion", "tcsh"], ["logs", "job"], ["logs", "job", "x"], ["stacks"], ["doctor", "--rdzv-endpoint=x"]):
+                      ["--completion", "ksh"], ["logs", "job"], ["logs", "job", "x"], ["stacks"], ["doctor", "--rdzv-endpoint=x"]):
             self.assertIn("musterctl: ", self.ctl(*words, expect=2))
 
     def test_the_only_run_needs_no_name(self):
         for command in ("status", "nodes", "why"):
-            self.assertEqual(self.ctl(command, expect=4), "musterctl: no runs: no job meets here\n")
+            self.assertEqual(self.ctl(command, expect=4), "musterctl: this musterd has no runs: no job has met here yet\n")
         self.node("a", "2")
         self.run_is("gathering")
         wait_for(lambda: json.loads(self.ctl("runs", "--json"))["total"] == 1, "the run in the list")
@@ -280,6 +304,25 @@ class Doctor(CtlTest):
         self.assertNotIn("endpoint", quick)
         self.assertIn("shared_memory", quick)
 
+    def check_of(self, name, *options, before=(), **env):
+        done = subprocess.run([*before, MUSTERCTL, "doctor", "--json", *options], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env={**os.environ, **env}, check=False)
+        self.assertEqual(done.stderr, "")
+        return next(check for check in json.loads(done.stdout)["checks"] if check["name"] == name)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root")
+    def test_a_loopback_interface_that_is_down(self):
+        check = self.check_of("loopback", "--quick", before=["unshare", "--net"])
+        self.assertEqual(check["verdict"], "failure")
+        self.assertIn("ip link set lo up", check["remedy"])
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root")
+    def test_a_user_without_a_name(self):
+        check = self.check_of("user", "--quick", USER="",
+                              before=["setpriv", "--reuid=45678", "--clear-groups", "env", "--unset=HOME"])
+        self.assertEqual(check["verdict"], "warning")
+        self.assertIn("uid 45678 has no name", check["found"])
+
     def test_musterds_that_do_not_share_their_state(self):
         other = free_port()
         both = f"--rdzv-endpoint=127.0.0.1:{self.port},127.0.0.1:{other}"
@@ -291,26 +334,20 @@ class Doctor(CtlTest):
         self.assertEqual(checks["state"]["verdict"], "failure")
         self.assertIn(f"127.0.0.1:{other}", checks["state"]["found"])
 
-    def python_check(self, **env):
-        done = subprocess.run([MUSTERCTL, "doctor", "--json"], capture_output=True, text=True, timeout=PATIENCE_S,
-                              env={**os.environ, **env}, check=False)
-        self.assertEqual(done.stderr, "")
-        return next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "python")
-
     def test_python_is_found_on_an_image_without_coreutils(self):
         programs = self.dir / "programs"
         programs.mkdir()
         (programs / "python3").symlink_to(sys.executable)
-        self.assertRegex(self.python_check(PATH=str(programs))["found"], rf"^{programs}/python3 is Python 3\.\d+")
+        self.assertRegex(self.check_of("python", PATH=str(programs))["found"], rf"^{programs}/python3 is Python 3\.\d+")
 
     def test_why_python_has_not_answered(self):
         program = self.dir / "program"
-        self.assertEqual(self.python_check(PATH=str(self.dir))["found"], "no python3 on PATH, and no PYTHON_EXEC")
-        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} is not there")
+        self.assertEqual(self.check_of("python", PATH=str(self.dir))["found"], "no python3 on PATH, and no PYTHON_EXEC")
+        self.assertEqual(self.check_of("python", PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} is not there")
         program.write_text("#!/bin/sh\nexit 3\n")
-        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} cannot be executed")
+        self.assertEqual(self.check_of("python", PYTHON_EXEC=str(program))["found"], f"PYTHON_EXEC={program} cannot be executed")
         program.chmod(0o755)
-        self.assertEqual(self.python_check(PYTHON_EXEC=str(program))["found"],
+        self.assertEqual(self.check_of("python", PYTHON_EXEC=str(program))["found"],
                          f"PYTHON_EXEC={program} has ended with exit status 3")
 
     def test_a_failed_check_is_1_with_a_remedy(self):

@@ -2,6 +2,7 @@
 """Tests musterd's --config: the file, its errors, SIGHUP and completion. Needs only musterd."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import unittest
 
+import tcsh_lines
 from support import PATIENCE_S, SOURCE, wait_for
 from musterd import MUSTERD, run_musterd
 from ports import free_port
@@ -21,7 +23,7 @@ NOT_IN_FILE = {"help", "version", "config", "check-config", "completion"}
 
 def options_of_help():
     text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^  (?:-h,)?--([a-z0-9-]+)", text, re.MULTILINE))
+    return set(re.findall(r"^  (?:-h, )?--([a-z0-9-]+)", text, re.MULTILINE))
 
 
 class ConfigTest(unittest.TestCase):
@@ -97,6 +99,9 @@ class File(ConfigTest):
                 ({"max-keys": 1.5}, r'^key "max-keys": 1.5: .*whole number from 1 to'),
                 ({"lease-seconds": 0}, r'^key "lease-seconds": 0: .*seconds from 0.001 to 1e9'),
                 ({"log-level": "loud"}, r'^key "log-level": loud: .*debug.*critical'),
+                ({"max-total-bytes": "2T"}, r"^key \"max-total-bytes\": 2T: '2T' is no size: .* 500K, 100M or 2G$"),
+                ({"max-total-bytes": 0}, r"^key \"max-total-bytes\": 0: '0' is no size"),
+                ({"max-total-bytes": "99999999999G"}, r"is no size"),
                 ({"bind": ["127.0.0.1", "here"]}, r'^key "bind": 127.0.0.1, here: .*numeric IPv4 or IPv6'),
                 ({"c10d-allow": "10.0.0.0/99"}, r'^key "c10d-allow": 10.0.0.0/99: '),
                 ({"max_keys": 3}, r'^key "max_keys" is not known; did you mean "max-keys"\?$'),
@@ -142,10 +147,18 @@ class File(ConfigTest):
         done = self.run_musterd("--check-config", f"--config={SOURCE / 'configs/musterd.json'}")
         self.assertEqual((done.returncode, done.stdout), (0, "musterd: the configuration is ok\n"), done.stderr)
 
+    def test_addresses_may_be_a_list(self):
+        port = int(self.start_with("--bind=127.0.0.2,127.0.0.3", "--port=0").rpartition(":")[2])
+        for address in ("127.0.0.2", "127.0.0.3"):
+            socket.create_connection((address, port), PATIENCE_S).close()
+        done = self.run_musterd("--check-config", "--bind=127.0.0.1,here")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("here is not a numeric IPv4 or IPv6 address", done.stderr)
+
     def test_the_command_line_wins(self):
         self.write({"bind": ["127.0.0.1", "::1"], "port": 0, "log-level": "error"})
         self.assertRegex(self.start("--bind=127.0.0.2", "--log-level=info"), r"^127\.0\.0\.2:")
-        self.assertIn("[info]", self.log())
+        self.assertRegex(self.log(), r"(?m)^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ musterd\] ")
 
     def test_the_file_counts(self):
         port = free_port()
@@ -213,8 +226,15 @@ class Reload(ConfigTest):
         self.assertEqual([line for line in text.splitlines() if len(line) > 79], [])
         headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
         self.assertEqual(headings, ["Options", "Rendezvous", "State", "Limits"])
-        for shown in ("  --http [ADDRESS:]PORT ", "  --port PORT ", "[default 29400]", "  --completion {bash|zsh|fish}\n"):
+        for shown in ("  --http [ADDRESS:]PORT ", "  --port PORT ", "[default 29400]", "  --completion {bash|zsh|fish|tcsh}\n",
+                      "usage: musterd [options]\n", "[default 16G]", "[MUSTER_RDZV_TOKEN_FILE]"):
             self.assertIn(shown, text)
+
+    def test_a_size_may_have_a_unit(self):
+        said = self.reload({**self.first, "max-total-bytes": "5M", "max-key-bytes": 16384})
+        self.assertIn('config_changed key=max-total-bytes from="17179869184" to="5242880"', said)
+        self.assertIn('config_changed key=max-key-bytes from="8192" to="16384"', said)
+        self.assertIn("config_reloaded changed=0", self.reload({**self.first, "max-total-bytes": "5120k", "max-key-bytes": "16K"}))
 
     def test_every_limit_can_be_changed(self):
         text = subprocess.run([MUSTERD, "--help"], capture_output=True, text=True, check=True).stdout
@@ -247,18 +267,36 @@ class Without(ConfigTest):
 
 class Completion(unittest.TestCase):
     def test_it_knows_every_option_of_help(self):
-        for shell, form in (("bash", r"--{}(?![\w-])"), ("zsh", r"'--{}(=?)\["), ("fish", r" -l {} ")):
+        for shell, form in (("bash", r"--{}(?![\w-])"), ("zsh", r"'--{}(=?)\["), ("fish", r" -l {} "), ("tcsh", r"[( ]--{}[) ]")):
             script = subprocess.run([MUSTERD, "--completion", shell], capture_output=True, text=True, check=True).stdout
             for option in options_of_help():
                 self.assertRegex(script, form.format(re.escape(option)), shell)
-            if shutil.which(shell):
+            if shell != "tcsh" and shutil.which(shell):
                 done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, check=False)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), shell)
+
+    @unittest.skipIf(shutil.which("tcsh") is None, "tcsh is not installed")
+    def test_tcsh_completes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "folder").mkdir()
+            (pathlib.Path(folder) / "file").touch()
+            script = pathlib.Path(folder) / "musterd.csh"
+            with open(script, "wb") as out:
+                subprocess.run([MUSTERD, "--completion", "tcsh"], stdout=out, check=True)
+            shell = tcsh_lines.Shell(folder, script)
+            self.addCleanup(shell.close)
+            for line, wanted, unwanted in (
+                    ("musterd --max-run-k", "--max-run-keys", "--bind"), ("musterd --log-level ", "critical", "--bind"),
+                    ("musterd --log-level=c", "critical", "info"), ("musterd --c10d-allow ", "members", "file"),
+                    ("musterd --tls-cert ", "file", "--bind"), ("musterd --state-dir ", "folder/", "file")):
+                offered = shell.offered(line)
+                self.assertIn(wanted, offered, line)
+                self.assertNotIn(unwanted, offered, line)
 
     def test_bash_completes(self):
         script = subprocess.run([MUSTERD, "--completion", "bash"], capture_output=True, text=True, check=True).stdout
         ask = 'COMP_WORDS=(musterd {}); COMP_CWORD={}; _musterd; echo "${{COMPREPLY[*]}}"'
-        for words, cword, expected in (("--max-run-k", 1, "--max-run-keys"), ("--log-level c", 2, "critical")):
+        for words, cword, expected in (("--max-run-k", 1, "--max-run-keys"), ("--log-level c", 2, "critical"), ("--c10d-allow m", 2, "members")):
             done = subprocess.run(["bash", "-c", script + ask.format(words, cword)], capture_output=True, text=True,
                                   check=True)
             self.assertEqual(done.stdout.strip(), expected, done.stderr)

@@ -48,6 +48,21 @@ class StateTest(MusterdTest):
         return done.stderr
 
 
+class PowerCut(StateTest):
+    def test_a_job_with_other_settings_hears_how_long_and_what_to_do(self):
+        for tag in "ab":
+            self.node(tag, 2, "--max-restarts=3")
+        self.round_of(2)
+        self.stop_musterd()
+        for tag in "ab":
+            self.kill(tag)
+        self.start_musterd()
+        self.node("c", 1, "--max-restarts=5")
+        self.ends(c=1)
+        self.assertRegex(self.read("err.c"), r"settings differ: .*; no node of that run is here: unless one comes back, "
+                         r"the run is forgotten in \d+ s \(--forget-run-seconds\); `musterctl stop` ends it at once")
+
+
 class Restarts(StateTest):
     def test_the_record_is_for_its_user_alone(self):
         self.stop_musterd()

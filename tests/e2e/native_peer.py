@@ -119,10 +119,13 @@ class Passage(Listener):
     def serve(self, connection):
         with socket.create_connection(("127.0.0.1", self.server_port), PATIENCE_S) as server:
             server.settimeout(None)
-            back = threading.Thread(target=self._pass_on, args=(server, connection), daemon=True)
+            back = threading.Thread(target=self._pass_back, args=(server, connection), daemon=True)
             back.start()
             self._pass_on(connection, server)
             back.join()
+
+    def _pass_back(self, server, connection):
+        self._pass_on(server, connection)
 
     def _pass_on(self, source, target):
         with contextlib.suppress(OSError):

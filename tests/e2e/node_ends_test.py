@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from mixed import SHORT_LEASE_S, MusterdTest
 from musterd import MUSTERD
@@ -201,6 +202,29 @@ class TwoJobs(MusterdTest):
         told = [tag for tag in "ab" if "runs another command" in self.read(f"err.{tag}")]
         self.assertEqual(len(told), 1, "only the first node is told")
         self.assertIn("commands_differ run=job", self.read("err.musterd1"))
+
+
+class CrashLoop(MusterdTest):
+    conf = "is_host=false,last_call_timeout=1"
+
+    def test_agents_of_one_address_that_are_killed_again_and_again_are_held_back(self):
+        self.node("a", "1:3", "--max-restarts=1")
+        self.round_of(1)
+        for number in range(5):
+            tag, before = f"b{number}", len(self.starts())
+            self.node(tag, "1:3", "--max-restarts=1")
+            self.round_of(2, after=before, nodes=("a", tag))
+            before = len(self.starts())
+            time.sleep(1.1)  # The host counts several ends within one second once.
+            self.kill(tag)
+            self.round_of(1, after=before, nodes=("a",))
+        starts = len(self.starts())
+        self.node("b5", "1:3", "--max-restarts=1")
+        wait_for(lambda: "node_held_back run=job" in self.read("err.musterd1"), "the next agent to be held back")
+        wait_for(lambda: "at this node's address were gone soon after" in self.read("err.b5"), "that agent to hear why")
+        self.assertEqual(len(self.starts()), starts, self.all_output())
+        self.tell("finish")
+        self.ends(a=0)
 
 
 class Lease(MusterdTest):

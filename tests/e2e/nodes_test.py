@@ -124,11 +124,23 @@ class Failures(NodesTest):
         wait_for(lambda: "waiting for" in self.read("err.a"), "a to wait")
         self.node("b", 3, "--rdzv-conf=is_host=false")
         self.ends(b=1)
-        self.assertRegex(self.read("err.b"), r"--nnodes=3:3 against 2:2")
+        self.assertRegex(self.read("err.b"), r"this node \(\S+\) has --nnodes=3, and the host has --nnodes=2: give all nodes the same")
         self.node("c", 2)
         self.round_of(2)
         self.tell("finish")
         self.ends(a=0, c=0)
+
+    def test_static_nodes_that_differ_in_their_number_end_with_both_sides_named(self):
+        self.arguments = lambda tag, nnodes, extra: [f"--nnodes={nnodes}", "--master-addr=127.0.0.1",
+                                                     f"--master-port={self.port}", *extra]
+        self.node("a", 4, "--node-rank=1")
+        self.node("b", 2, "--node-rank=0")
+        self.ends(a=1, b=1)
+        for tag in "ab":
+            said = self.read(f"err.{tag}")
+            self.assertIn("the nodes differ in --nnodes", said)
+            self.assertIn("--nnodes=4", said)
+            self.assertIn("--nnodes=2", said)
 
 
 class Membership(NodesTest):
@@ -255,7 +267,7 @@ class Waiting(NodesTest):
             self.ends(a=-number)
 
     def test_a_wait_says_for_whom_where_until_when_and_what_they_must_run(self):
-        for address, doubt in (("127.0.0.1", "127.0.0.1 is each machine itself, so only nodes on this machine can come"),
+        for address, doubt in (("127.0.0.1", "127.0.0.1 means this machine alone, so no other machine can come"),
                                ("203.0.113.7", "203.0.113.7 is no address of this machine, but node rank 0 hosts the store "
                                                "there: is this node another rank")):
             port = free_port()

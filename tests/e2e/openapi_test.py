@@ -69,7 +69,8 @@ class OpenApi(HttpTest):
             self.check_schema({"$ref": f"#/components/schemas/{schemas[event]}"}, data, event)
 
     def test_each_path_answers_as_it_says(self):
-        for path in ("/api/v1/runs/{id}", "/api/v1/runs/{id}/nodes", "/api/v1/runs/{id}/events"):
+        self.call("/api/v1/server")
+        for path in ("/api/v1/runs/{id}", "/api/v1/runs/{id}/nodes", "/api/v1/runs/{id}/steps", "/api/v1/runs/{id}/events"):
             self.call(path, expect=404)
         self.call("/api/v1/runs")
         self.node("a", "2", "--max-restarts=2", "--tee=3")
@@ -86,10 +87,12 @@ class OpenApi(HttpTest):
         self.call("/api/v1/runs", query="?offset=0&limit=1")
         self.call("/api/v1/runs/{id}")
         self.call("/api/v1/runs/{id}/nodes", query="?limit=1")
+        self.call("/api/v1/runs/{id}/steps")
         self.stream("/api/v1/events", {"runs"})
         self.stream("/api/v1/runs/{id}/events", {"event", "run"})
         for path, query in (("/api/v1/runs", "?limit=x"), ("/api/v1/runs/{id}/nodes", "?nonsense=1"),
-                            ("/api/v1/runs/{id}", "?x=1"), ("/api/v1/runs/{id}/events", "?x=1")):
+                            ("/api/v1/runs/{id}", "?x=1"), ("/api/v1/runs/{id}/steps", "?x=1"),
+                            ("/api/v1/server", "?x=1"), ("/api/v1/events", "?x=1"), ("/api/v1/runs/{id}/events", "?x=1")):
             self.call(path, expect=400, query=query)
         for action in ("restart", "stop"):
             self.call(f"/api/v1/runs/{{id}}/{action}", "post", 403)

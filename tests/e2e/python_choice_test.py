@@ -120,7 +120,7 @@ class PythonChoice(MusterTest):
         for kind, variable in ((VENV, "VIRTUAL_ENV"), (CONDA, "CONDA_PREFIX")):
             environment = self.folder(f"e.{variable}", kind)
             self.check(f"e.{variable}", [opt, self.system], **{variable: environment.parent},
-                       warns=f"{variable}={environment.parent} is not in PATH, where python3 is {self.system}/python3")
+                       warns=f"{variable}={environment.parent} is not in PATH, whose python3 is another one, {self.system}/python3")
             other = self.folder(f"o.{variable}", kind)
             self.check(f"o.{variable}", [opt, other, self.system], **{variable: environment.parent})
 
@@ -135,7 +135,7 @@ class PythonChoice(MusterTest):
 
     def test_the_programs_own_environment_after_another_python(self):
         venv = self.folder("venv", VENV, programs=PROGRAMS)
-        self.check("venv", [self.system, venv], warns=f"later in PATH, where python3 is {self.system}/python3")
+        self.check("venv", [self.system, venv], warns=f"later in PATH, whose python3 is another one, {self.system}/python3")
         self.check("venv", [venv, self.system])
         for name in PROGRAMS:
             self.check("venv", [self.system], program=venv / name)

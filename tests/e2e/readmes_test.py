@@ -23,9 +23,9 @@ BOUND_S = 600
 # Commands for several nodes, many GPUs or data that is not here. The test only checks that muster
 # accepts their flags.
 NOT_HERE = re.compile(r"node0|~/|--nproc-per-node=8|\$NODE_RANK")
-# Other files test these commands: examples_test.py, digits_data_test.py and
-# fault_tolerance_test.py.
-ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep |fault_tolerance/run\.py")
+# Other files test these commands: examples_test.py, digits_data_test.py, fault_tolerance_test.py
+# and preemption_example_test.py.
+ELSEWHERE = re.compile(r"--forever|make_data\.py|^sleep |fault_tolerance/run\.py|examples/preemption")
 FAILS = {"record_errors": 1}
 ANY_ORDER = "The order of the ranks may be another one"
 

@@ -7,6 +7,8 @@ import time
 
 from support import MusterTest, agent_of, main, one_second, wait_for
 
+COUNT = int(os.environ.get("MUSTER_SAVES", "1"))  # 50 is the long form.
+
 # Asks a helper of its own group for an answer before it can save. argv: what the handler and the helper do.
 SAVES = """
 import os, signal, sys, time
@@ -31,6 +33,8 @@ if helper == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         note("helper-ready")
         os.read(to_helper[0], 1)
+        if "slow" in sys.argv:
+            time.sleep(5)
         os.write(to_leader[1], b"x")
     time.sleep(1000)
 os.close(to_helper[0]); os.close(to_leader[1])
@@ -63,10 +67,15 @@ while True:
 
 
 class SignalTo(MusterTest):
-    def saves(self, *words, options=(), workers=2):
+    @staticmethod
+    def state_of(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    def saves(self, *words, options=(), workers=2, **popen):
         script = self.script("saves.py", SAVES)
         process = self.start("--standalone", f"--nproc-per-node={workers}", *options, "--no-python", sys.executable,
-                             script, *words)
+                             script, *words, **popen)
         self.ready(workers)
         return process
 
@@ -84,6 +93,36 @@ class SignalTo(MusterTest):
                 self.assertEqual(self.texts("saved", 3), [["0"]] * 3, self.read("err"))
                 self.assert_nothing_left()
                 for file in [*self.dir.glob("*.[0-2]"), self.dir / "ready"]:
+                    file.unlink()
+
+    def test_a_handler_that_needs_its_helper_for_five_seconds(self):
+        for number in range(COUNT):
+            with self.subTest(number):
+                process = self.saves("slow")
+                process.terminate()
+                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(self.texts("saved"), [["0"], ["0"]], self.read("err"))
+                self.assert_nothing_left()
+                for file in [*self.dir.glob("*.[01]"), self.dir / "ready"]:
+                    file.unlink()
+
+    def test_after_ctrl_z(self):
+        # A person types ctrl-Z: muster stops its workers, and then itself. Then somebody ends the job: muster continues the
+        # workers, and they save.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number):
+                process = self.saves(preexec_fn=os.setpgrp)  # A shell gives each job a group.
+                os.killpg(process.pid, signal.SIGTSTP)
+                stopped = [pid for pid, words in self.token.processes().items() if words.startswith(sys.executable)]
+                self.assertEqual(len(stopped), 4)  # Two workers with their helpers.
+                wait_for(lambda: all(self.state_of(pid) == "T" for pid in [process.pid, *stopped]), "all to be stopped")
+                os.killpg(process.pid, number)
+                os.killpg(process.pid, signal.SIGCONT)
+                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(self.texts("asked"), [[str(int(number))]] * 2)
+                self.assertEqual(self.texts("saved"), [["0"], ["0"]], self.read("err"))
+                self.assert_nothing_left()
+                for file in [*self.dir.glob("*.[01]"), self.dir / "ready"]:
                     file.unlink()
 
     def test_the_whole_group_at_once_as_torchrun_does(self):

@@ -128,7 +128,7 @@ else:
     raise SystemExit(f"another program can take port {port}")
 assert port not in [bind(0) for _ in range(500)]
 socket.create_server(("", port)).close()
-print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "of", port)
+os.write(1, f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} of {port}\\n".encode())
 raise SystemExit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 """
 

@@ -2,6 +2,7 @@
 """Tests that muster works, or reports why it cannot, with any signals, limits and files that it
 inherits."""
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -205,30 +206,46 @@ while os.path.getsize("measured") < 2 * jobs:
     time.sleep(0.05)
 """
 
-    def jobs_of_a_user(self, user, jobs, workers, *options, pipes):
-        """Runs several jobs at once. When all workers run, a worker of each job looks at the sizes of new pipes. They must
-        be as large as usual."""
+    def as_user(self, user, *words, **more):
+        """Starts a program of a user that has no other pipes. $PROGRAM is a copy of muster that this user may read."""
         if os.getuid() != 0:
             self.skipTest("counts the pipes of a user that has no others: needs root")
         os.chmod(self.dir, 0o777)
-        program = self.dir / "muster"  # A copy that this user may read.
-        shutil.copy(MUSTER, program)
-        script = self.script("pipe.py", self.PIPE_SCRIPT)
-        for name in ("ready", "measured"):
-            (self.dir / name).touch()
-            (self.dir / name).chmod(0o666)
+        program = self.dir / "muster"
+        if not program.exists():
+            shutil.copy(MUSTER, program)
 
         def spoil():
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
-        started = [subprocess.Popen([program, f"--nproc-per-node={workers}", *options, script,
-                                     *map(str, (jobs, jobs * workers, pipes))],
-                                    cwd=self.dir, preexec_fn=spoil, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=subprocess.PIPE, text=True,
-                                    env=self.environment(PYTHON_EXEC="/usr/bin/python3", XDG_RUNTIME_DIR="", TMPDIR="/tmp",
-                                                         OMP_NUM_THREADS="1"))
+        return subprocess.Popen([program if word == "$PROGRAM" else word for word in words],
+                                cwd=self.dir, preexec_fn=spoil, stdout=subprocess.PIPE, text=True,
+                                env=self.environment(PYTHON_EXEC="/usr/bin/python3", XDG_RUNTIME_DIR="", TMPDIR="/tmp",
+                                                     OMP_NUM_THREADS="1"),
+                                **{"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, **more})
+
+    def jobs_of_a_user(self, user, jobs, workers, *options, pipes):
+        """Runs several jobs at once. When all workers run, a worker of each job looks at the sizes of new pipes. They must
+        be as large as usual."""
+        script = self.script("pipe.py", self.PIPE_SCRIPT)
+        # Hundreds of workers: only the one that looks needs Python.
+        few = self.script("worker.sh", "#!/bin/sh\n[ $RANK = 7 ] && exec python3 pipe.py \"$@\"\n"
+                                       "echo x >> ready\nread line < done\n")
+        os.mkfifo(self.dir / "done")
+        for name in ("ready", "measured", "done"):
+            (self.dir / name).touch()
+            (self.dir / name).chmod(0o666)
+        started = [self.as_user(user, "$PROGRAM", f"--nproc-per-node={workers}", *options,
+                                *(["--no-python", few] if workers > 100 else [script]),
+                                *map(str, (jobs, jobs * workers, pipes)))
                    for _ in range(jobs)]
+        wait_for(lambda: self.read("measured").count("x") == jobs or any(job.poll() is not None for job in started),
+                 "a look at the pipes of each job")
+        if workers > 100:
+            end = os.open(self.dir / "done", os.O_RDWR)
+            self.addCleanup(os.close, end)
+            os.write(end, b"\n" * jobs * workers)
         for job in started:
             out, err = job.communicate(timeout=200)
             self.assertEqual(job.returncode, 0, err)
@@ -244,6 +261,29 @@ while os.path.getsize("measured") < 2 * jobs:
 
     def test_more_jobs_with_logs_leave_pipes_to_the_users_other_programs(self):
         self.jobs_of_a_user(54323, 9, 8, "-t3", pipes=10)
+
+    def test_hundreds_of_workers_leave_pipes_to_the_users_other_programs(self):
+        """1,040 pipes of the usual size would have all pages."""
+        self.jobs_of_a_user(54324, 1, 520, "-t3", pipes=20)
+
+    def test_jobs_of_a_hundred_workers_leave_pipes_to_the_users_other_programs(self):
+        self.jobs_of_a_user(54325, 4, 130, "-t3", pipes=20)
+
+    def test_a_user_whose_pipe_pages_are_used_up(self):
+        """The job works, and one line says what its user's other programs meet."""
+        takes_all = "import fcntl, os; all = [os.pipe() for _ in range(64)]\n" \
+                    "for pipe in all: fcntl.fcntl(pipe[0], 1031, 1 << 20)\nprint(flush=True); input()"
+        other = self.as_user(54326, "python3", "-c", takes_all, stdin=subprocess.PIPE)
+        self.addCleanup(other.communicate, "\n")
+        other.stdout.readline()
+        lines = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit $((1-TORCHELASTIC_RESTART_COUNT))"
+        job = self.as_user(54326, "$PROGRAM", "--standalone", "--max-restarts=1", "-t3", "--no-python",
+                           "/bin/sh", "-c", lines)
+        out, err = job.communicate(timeout=200)
+        self.assertEqual(job.returncode, 0, err)
+        self.assertEqual(out.count("line 2999\n"), 2)
+        self.assertEqual(err.count("pipe_pages_used_up limit=16384"), 1, err)
+        self.assertIn("sysctl fs.pipe-user-pages-soft=65536", err)
 
     def test_a_limit_of_file_size_that_leaves_no_room_for_logs(self):
         lines = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; exit 5"
@@ -272,6 +312,23 @@ while os.path.getsize("measured") < 2 * jobs:
                                        preexec_fn=limit)
         self.assertEqual(code, 1)
         self.assertIn("has reached the limit of a file's size (`ulimit -f`)", err)
+
+
+class Cpus(MusterTest):
+    def test_auto_under_a_quota_says_that_the_workers_are_more_than_it_gives(self):
+        cpu = pathlib.Path("/sys/fs/cgroup/cpu")
+        if not os.access(cpu / "cpu.cfs_quota_us", os.R_OK) or os.geteuid() != 0:
+            self.skipTest("needs root and cgroup v1")
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("needs two CPUs")
+        cgroup = cpu / f"muster-test-{os.getpid()}"
+        cgroup.mkdir()
+        self.addCleanup(cgroup.rmdir)
+        (cgroup / "cpu.cfs_quota_us").write_text("90000")
+        (cgroup / "cpu.cfs_period_us").write_text("100000")
+        _, _, err = self.run_muster("--standalone", "--nproc-per-node=auto", "--no-python", "true", expect=0, before=[
+            "sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "sh"])
+        self.assertIn(f"{len(os.sched_getaffinity(0))} workers share 0.9 CPUs, the quota of this process's cgroup", err)
 
 
 class Elsewhere(MusterTest):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Completes command lines in a tcsh on a terminal, with muster's script for tcsh.
 
-PROGRAM names the program that prints the script. Called by completion_test.sh.
+PROGRAM names the program that prints the script. Called by completion_test.sh; other tests use its Shell.
 """
 import os
 import pty
@@ -24,17 +24,19 @@ CASES = [
     ("muster --failure-report ", ["file.py", "folder/"], []),
     ("muster --log-dir ", ["folder/"], ["file.py"]),
     ("muster -t 3 ", ["file.py", "folder/"], ["--nnodes"]),
+    ("muster --rdzv-backend ", ["c10d", "etcd", "etcd-v2", "static"], ["file.py"]),
+    ("muster --nproc-per-node=", ["auto", "gpu"], ["file.py"]),
     ("muster-launch --use", ["--use-env"], []),
     ("muster --use", [], ["--use-env"]),
 ]
 
 
 class Shell:
-    def __init__(self, folder, script):
+    def __init__(self, folder, script, **env):
         pid, self.terminal = pty.fork()
         if pid == 0:
             os.chdir(folder)
-            os.environ["TERM"] = "vt100"
+            os.environ.update({"TERM": "vt100", **env})
             os.execvp("tcsh", ["tcsh", "-f"])
         self.pid = pid
         self.run(f"set prompt='> '; source {script}")
@@ -58,6 +60,12 @@ class Shell:
         return [word.rstrip("*") for word in listed.split()]
 
 
+    def close(self):
+        os.kill(self.pid, 9)
+        os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+
 def main():
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -75,8 +83,7 @@ def main():
                 if (word in offered) != (word in wanted):
                     print(f"tcsh: {line!r} offers {offered}: {word}")
                     failures += 1
-        os.kill(shell.pid, 9)
-        os.waitpid(shell.pid, 0)
+        shell.close()
     return failures > 0
 
 

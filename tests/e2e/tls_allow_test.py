@@ -258,7 +258,7 @@ class Http(AllowTest):
     def test_another_run_is_neither_seen_nor_changed(self):
         operator = {"X-Muster-Action": "1"}
         begin = time.monotonic()
-        for method, what in (("GET", ""), ("GET", "/nodes"), ("GET", "/events"), ("GET", "/ranks/0/log"),
+        for method, what in (("GET", ""), ("GET", "/nodes"), ("GET", "/steps"), ("GET", "/events"), ("GET", "/ranks/0/log"),
                              ("POST", "/ranks/0/stacks"), ("POST", "/restart"), ("POST", "/stop"),
                              ("POST", "/nodes/node/drain"), ("POST", "/nodes/node/exclude"),
                              ("POST", "/nodes/node/allow")):
@@ -270,6 +270,8 @@ class Http(AllowTest):
                     self.assertEqual(answer["error"]["code"], "run_not_allowed")
                     self.assertIn(f"run {run} is not for this client: its certificate has the DNS names node",
                                   answer["error"]["message"])
+        for query in ("?run=team-b-1", "?run=job&run=not-there"):
+            self.assertEqual(self.request("node", "GET", "/api/v1/events" + query)[1]["error"]["code"], "run_not_allowed")
         self.assertEqual(self.request("node", "GET", "/api/v1/runs/%6aob")[0], 200)
         self.assertEqual(self.request("node", "GET", "/api/v1/runs/team%2Db-1")[0], 403)
         took = time.monotonic() - begin

@@ -7,15 +7,19 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 from mixed import MusterdTest
 from musterd import MUSTERD
+from native_peer import Passage
 from nodes import NodesTest
 from support import PATIENCE_S, main, wait_for
 
@@ -213,6 +217,55 @@ class Nodes(TlsTest):
             context.wrap_socket(plain, server_hostname="localhost")
 
 
+class SlowPassage(Passage):
+    """Passes what a server sends first on in pieces, once it is told to: a server that is busy with other handshakes."""
+    PIECES, PAUSE_S = 6, 0.5
+
+    def __init__(self, port):
+        self.is_slow = False
+        self.slow_s = []  # How long each connection got pieces, also one that the node gave up.
+        super().__init__(port)
+
+    def _pass_back(self, server, connection):
+        with contextlib.suppress(OSError):
+            if self.is_slow and (data := server.recv(65536)):
+                begun, size = time.monotonic(), -(-len(data) // self.PIECES)
+                try:
+                    for at in range(0, len(data), size):
+                        connection.sendall(data[at:at + size])
+                        time.sleep(self.PAUSE_S)
+                finally:
+                    self.slow_s.append(time.monotonic() - begun)
+        super()._pass_back(server, connection)
+
+
+class Herd(TlsTest):
+    def setUp(self):
+        self.more = [f"--state-dir={tempfile.mkdtemp(prefix='muster-e2e-')}"]
+        self.addCleanup(shutil.rmtree, self.more[0].partition("=")[2])
+        super().setUp()
+
+    def test_a_try_that_makes_progress_is_not_given_up(self):
+        """After a restart of musterd each handshake takes longer than the two seconds that a try without progress has."""
+        passage = SlowPassage(self.port)
+        self.addCleanup(passage.close)
+        nodes = "abcd"
+        for tag in nodes:
+            self.node(tag, len(nodes), f"--rdzv-endpoint=127.0.0.1:{passage.port}")
+        self.round_of(len(nodes))
+        self.stop_musterd()
+        passage.is_slow = True
+        passage.cut()
+        self.start_musterd()
+        wait_for(lambda: "round_resumed" in self.log(), "the round")
+        self.tell("finish")
+        self.ends(**{tag: 0 for tag in nodes})
+        self.assertNotIn("round_complete", self.log())  # No node was lost, and no worker began again.
+        if max(passage.slow_s) < 3.5:  # This machine did not hold the passage up.
+            self.assertEqual(len(passage.slow_s), len(nodes), "each node needs one try")
+        print(f"the handshakes took {[round(one, 1) for one in passage.slow_s]} s")
+
+
 class Http(TlsTest):
     def test_the_page_and_the_api_are_https(self):
         self.assertEqual(self.ask("/")[0], 200)
@@ -241,6 +294,9 @@ class Http(TlsTest):
         self.assertIn("--tls-ca", self.ctl("runs", "--endpoint=https://localhost:1", expect=2, tls=False))
         Authority(self.dir, "other")
         self.assertIn("TLS: its certificate is not signed", self.ctl("runs", f"--tls-ca={self.dir}/other.pem", expect=3))
+        # As muster spells the option.
+        self.assertIn("TLS: its certificate is not signed", self.ctl("runs", f"--rdzv-tls-ca={self.dir}/other.pem", expect=3))
+        self.ctl("runs", f"--rdzv-tls-ca={self.dir}/ca.pem", tls=False)
         self.assertIn("it has ended", self.ctl("stop", "job"))
         self.assertNotEqual(self.nodes["a"].wait(PATIENCE_S), 0)
 

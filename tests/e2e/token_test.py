@@ -62,6 +62,23 @@ class MusterdAway(TokenJob):
             time.sleep(0.05)
         self.comes_back()
 
+    def test_why_a_host_refuses_is_told_while_the_workers_train(self):
+        for tag in "ab":
+            self.node(tag, 2)
+        self.round_of(2)
+        self.stop_musterd()
+        # The nodes' file keeps the old token.
+        self.musterd_options = [f"--rdzv-token-file={write_token(self.dir, 'other-' + TOKEN, 'other-token')}"]
+        MusterdTest.start_musterd(self)
+        self.says("ab", "does not take this node back, and the nodes of this round reach each other: training goes on "
+                        "(the latest attempt: ")
+        for tag in "ab":
+            self.assertIn("this node's token differs from the rendezvous' token", self.read(f"err.{tag}"))
+            self.assertNotIn("does not answer", self.read(f"err.{tag}"))
+        self.assertEqual(len(self.starts()), 2, self.all_output())
+        self.stop_musterd()
+        self.comes_back()
+
     def test_another_program_at_musterds_port_ends_no_job(self):
         for tag in "ab":
             self.node(tag, 2)
@@ -108,7 +125,7 @@ class MusterdAway(TokenJob):
 
     def comes_back(self):
         self.start_musterd()
-        wait_for(lambda: "round_resumed run=job" in self.read("err.musterd2"), "the round to be resumed")
+        wait_for(lambda: "round_resumed run=job" in self.read(f"err.musterd{self.musterds}"), "the round to be resumed")
         self.tell("finish")
         self.ends(a=0, b=0)
         self.assertEqual(len(self.starts()), 2, self.all_output())
@@ -164,7 +181,7 @@ class RunTokensTest(TokenJob):
                               text=True, timeout=PATIENCE_S, check=False)
         if done.returncode == 0:
             return False
-        self.assertIn("this node's token is another one", done.stderr)
+        self.assertIn("this node's token differs from the rendezvous' token", done.stderr)
         return True
 
     def reload(self, lines, says):
@@ -309,7 +326,7 @@ class Files(MusterTest):
     def test_files_that_are_no_good_are_refused_with_advice(self):
         path = write_token(self.dir)
         path.chmod(0o644)
-        self.refused(path, "every user of this machine may read it; take that back with `chmod 600`")
+        self.refused(path, f"every user of this machine may read it: `chmod 600 {path}` takes that back")
         self.refused(write_token(self.dir, "short", "short"), "fewer than 16")
         self.refused(write_token(self.dir, "", "empty"), "it is empty")
         self.refused(write_token(self.dir, TOKEN + " " + TOKEN, "two"), "one word of printable ASCII")

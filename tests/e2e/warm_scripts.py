@@ -28,7 +28,7 @@ state = {
     "cmdline": open("/proc/self/cmdline").read().split("\\0"), "comm": open("/proc/self/comm").read(),
     "fds": sorted(int(fd) for fd in os.listdir("/proc/self/fd")),
     "kinds": [os.readlink(f"/proc/self/fd/{fd}").split(":")[0] for fd in range(3)],
-    "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
+    "cgroup": open("/proc/self/cgroup").read(), "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
     "parent": open(f"/proc/{os.getppid()}/comm").read(), "pdeathsig": pdeathsig(),
     "signals": [status(name) for name in ("SigBlk", "SigIgn", "SigCgt")],
     "handlers": [str(signal.getsignal(number)) for number in (1, 2, 10, 13, 15, 17, 25)
@@ -37,8 +37,9 @@ state = {
     "policy": os.sched_getscheduler(0), "cpus": sorted(os.sched_getaffinity(0)),
     "threads": [status("Threads"), threading.main_thread().native_id == os.getpid(), threading.active_count()],
     "depth": len(inspect.stack()), "recursion": sys.getrecursionlimit(), "gc": [gc.isenabled(), gc.get_threshold()],
+    "C threads": [os.popen(f"echo ${name}").read() for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")],
     "warnings": sys.warnoptions, "xoptions": sys._xoptions, "site": "sitecustomize" in sys.modules,
-    "hooks": [len(sys.path_hooks), len(sys.meta_path)], "dumpable": status("CoreDumping"),
+    "hooks": [len(sys.path_hooks), len(sys.meta_path)], "dumpable": status("CoreDumping"), "oom": open("/proc/self/oom_score_adj").read(),
 }
 for name, value in state.items():
     print(name, json.dumps(value))

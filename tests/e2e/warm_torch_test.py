@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Tests --warm with torch: what would break in a fork of a process that has imported it."""
+import os
 import re
+import subprocess
 
 from nodes import TORCH_PYTHON
-from support import MusterTest, main
+from support import MUSTER, PATIENCE_S, MusterTest, main
 
 STEP = """
 import os, sys, time
@@ -48,6 +50,45 @@ if __name__ == "__main__":
     for context in ("fork", "spawn", "forkserver"):
         loader = DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context=context)
         sys.stdout.write(f"{context} {[batch.flatten().tolist() for batch in loader]}\\n")
+"""
+
+
+LIGHTNING = """
+import os, sys, torch, lightning as L
+from torch.utils.data import DataLoader, TensorDataset
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+L.seed_everything(3)
+trainer = L.Trainer(accelerator="cpu", devices=2, num_nodes=1, strategy="ddp", max_steps=3, logger=False,
+                    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+model = Model()
+trainer.fit(model, DataLoader(TensorDataset(torch.arange(32.).reshape(8, 4)), batch_size=2))
+sys.stdout.write(f"weights {os.environ['RANK']} {[round(x, 4) for x in model.layer.weight.flatten().tolist()]} {trainer.world_size}\\n")
+"""
+
+ACCELERATE = """
+import os, sys, torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+set_seed(3)
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.DataLoader(torch.arange(32.).reshape(8, 4) / 32, batch_size=2)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+for batch in data:
+    accelerator.backward(model(batch).square().mean())
+    optimizer.step()
+    optimizer.zero_grad()
+weights = accelerator.unwrap_model(model).weight.flatten().tolist()
+sys.stdout.write(f"weights {os.environ['RANK']} {[round(x, 4) for x in weights]} {accelerator.num_processes}\\n")
+accelerator.end_training()
 """
 
 
@@ -100,9 +141,44 @@ class WarmTorchTest(MusterTest):
         for context in ("fork", "spawn", "forkserver"):
             self.assertEqual(out.count(f"{context} [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]"), 2, out)
 
+    def has(self, module):
+        found = subprocess.run([TORCH_PYTHON, "-c", f"import {module}"], capture_output=True, check=False)
+        if found.returncode != 0:
+            self.skipTest(f"{module} is not installed")
+
+    def same_weights(self, text):
+        seen = []
+        for warm in ((), ("--warm",)):
+            _, out, err = self.run_muster(*warm, "--nproc-per-node", 2, self.script("s.py", text),
+                                          env={"PYTHON_EXEC": TORCH_PYTHON}, expect=0)
+            self.assertNotIn("start cold", err)
+            seen.append(sorted(line for line in out.splitlines() if line.startswith("weights")))
+        self.assertEqual(len(seen[0]), 2, seen)
+        self.assertEqual(*seen)
+
+    def test_lightning(self):
+        self.has("lightning")
+        self.same_weights(LIGHTNING)
+
+    def test_accelerate(self):
+        self.has("accelerate")
+        self.same_weights(ACCELERATE)
+
+    def test_the_python_entry(self):
+        folder = subprocess.run([MUSTER, "--python-entry"], check=True, capture_output=True, text=True).stdout.strip()
+        for warm in ("0", "1"):
+            done = subprocess.run(
+                [TORCH_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", self.script("s.py", STEP)],
+                env=self.environment(PYTHONPATH=folder, MUSTER_BIN=os.path.abspath(MUSTER), MUSTER_WARM=warm), cwd=self.dir,
+                capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("start cold", done.stderr)
+            self.assertEqual(len(re.findall(r"stepped \d \d", done.stdout)), 4, done.stdout)
+            self.assertEqual("zygote" in done.stderr, False)
+
     def test_compiling(self):
-        out = self.warm("import torch\nf = torch.compile(lambda x: x * 2 + 1, backend='aot_eager')\n"
-                        "print('compiled', f(torch.ones(2)).tolist())\n")
+        out = self.warm("import sys, torch\nf = torch.compile(lambda x: x * 2 + 1, backend='aot_eager')\n"
+                        "sys.stdout.write(f'compiled {f(torch.ones(2)).tolist()}\\n')\n")
         self.assertEqual(out.count("compiled [3.0, 3.0]"), 2)
 
 

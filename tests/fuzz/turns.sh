@@ -126,6 +126,7 @@ fi
 # What the targets may need: the .cc file of each header that they include, of each that those include, and so on. A target
 # links what it uses of it, so a decoder that is cut in two needs no change here.
 declare -A known=() more_sources=(
+  [worker_sdk/src/notice_lines.h]=worker_sdk/src/flat_json.cc
   [rendezvous/store/store_table.h]=rendezvous/store/store_waits.cc
   [rendezvous/torchrun/state_codec.h]="rendezvous/torchrun/state_decoder.cc rendezvous/torchrun/state_encoder.cc")
 decoders=()
@@ -161,7 +162,7 @@ object_of() { object=$build/objects/${1//\//_}.o; }
 
 compile() {
   object_of "$1"
-  "${cached[@]}" "${compiler[@]}" -I. -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' -c "$1" -o "$object"
+  "${cached[@]}" "${compiler[@]}" -I. -Iworker_sdk/include -DMUSTER_LIBFUZZER -DMUSTER_VERSION='"fuzz"' -c "$1" -o "$object"
 }
 
 compilers=0

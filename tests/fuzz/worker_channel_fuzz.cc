@@ -9,9 +9,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "agent/core/worker_lines.h"
+#include "agent/core/worker_notice.h"
 #include "worker_sdk/src/notice_lines.h"
 
 namespace {
@@ -21,7 +23,7 @@ using namespace muster;
 constexpr int kWorkers = 3;
 
 struct Heard {
-  std::vector<WorkerProgress> messages;
+  std::vector<WorkerMessage> messages;
   std::string why;
   std::optional<LocalRank> rank, promised;
   bool operator==(const Heard&) const = default;
@@ -51,24 +53,36 @@ void check_agent(std::string_view text) {
   if (heard.promised && heard.promised != heard.rank) std::abort();
 }
 
-using Deadline = std::optional<NoticeLines::Clock::time_point>;
+using Notice = std::optional<AgentNotice>;
+
+bool are_equal(const Notice& a, const Notice& b) {
+  const auto facts = [](const AgentNotice& notice) {
+    return std::tie(notice.deadline, notice.reason, notice.doomed, notice.doomed_ranks,
+                    notice.follow, notice.id);
+  };
+  return a && b ? facts(*a) == facts(*b) : !a && !b;
+}
 
 /// What the SDK knows at the end, or before the first line that is too long.
-Deadline deadline_in(std::string_view text, std::size_t piece, bool& whole) {
+Notice notice_in(std::string_view text, std::size_t piece, bool& whole) {
   NoticeLines lines;
   whole = true;
   while (whole && !text.empty()) {
     whole = lines.add(text.substr(0, piece));
     text.remove_prefix(std::min(piece, text.size()));
   }
-  return lines.deadline();
+  return lines.notice();
 }
 
 void check_sdk(std::string_view text) {
   bool whole = false, whole_in_pieces = false;
-  const Deadline deadline = deadline_in(text, text.size(), whole);
-  if (deadline != deadline_in(text, 7, whole_in_pieces) || whole != whole_in_pieces) std::abort();
-  if (deadline && deadline->time_since_epoch().count() < 0) std::abort();
+  const Notice notice = notice_in(text, text.size(), whole);
+  if (!are_equal(notice, notice_in(text, 7, whole_in_pieces)) || whole != whole_in_pieces)
+    std::abort();
+  if (!notice) return;
+  if (notice->deadline.time_since_epoch().count() < 0) std::abort();
+  for (const auto& [first, last] : notice->doomed_ranks)
+    if (first < 0 || last < first) std::abort();
 }
 
 /// Each notice of the agent is understood, to the millisecond.
@@ -77,11 +91,22 @@ void check_notice(std::string_view text) {
   for (const char c : text.substr(0, 8))
     number = number << 8 | static_cast<unsigned char>(c);
   const Instant then(std::chrono::milliseconds(number % 1'000'000'000'000));
+  const int rank = static_cast<int>(number % 1000);
+  WorkerNotice sent{.deadline = then,
+                    .reason = std::string(text),
+                    .doomed = number % 2 == 0,
+                    .doomed_ranks = {{rank, rank + 1}},
+                    .follow = AfterNotice::Shrink,
+                    .id = static_cast<std::int64_t>(number >> 1)};
+  sent.doomed_ranks.resize(text.size() % 300, {rank, rank});
   bool whole = false;
-  const Deadline read = deadline_in(preempt_line(then, Instant{}), 1024, whole);
+  const Notice read = notice_in(preempt_line(sent, Instant{}), 1024, whole);
   if (!read) std::abort();
-  const auto off = read->time_since_epoch() - then.time_since_epoch();
+  const auto off = read->deadline.time_since_epoch() - then.time_since_epoch();
   if (off > std::chrono::milliseconds(1) || off < -std::chrono::milliseconds(1)) std::abort();
+  if (read->doomed != sent.doomed || read->follow != "shrink" || read->id != sent.id) std::abort();
+  sent.doomed_ranks.resize(std::min(sent.doomed_ranks.size(), WorkerNotice::kMaxDoomedRanges));
+  if (read->doomed_ranks != sent.doomed_ranks) std::abort();
 }
 
 }  // namespace

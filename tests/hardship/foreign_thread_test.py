@@ -5,7 +5,7 @@ import os
 import pathlib
 import signal
 
-from hardship import HardshipTest, processes_of_muster, skip_all, state_of
+from hardship import HardshipTest, is_stopped, processes_of_muster, skip_all, state_of
 from support import MUSTER, main, wait_for
 
 LIBRARY = pathlib.Path(MUSTER).parents[1] / "tests/libforeign_thread.so"
@@ -69,10 +69,10 @@ class ForeignThread(HardshipTest):
         worker = int(self.read("pids").split()[0])
         for _ in range(3):
             process.send_signal(signal.SIGTSTP)
-            wait_for(lambda: {s for _, s, _ in state_of(worker)} == {"T"}, "the worker to be stopped")
+            wait_for(lambda: is_stopped(worker), "the worker to be stopped")
             wait_for(lambda: {s for _, s, _ in state_of(process.pid)} == {"T"}, "the front to be stopped")
             process.send_signal(signal.SIGCONT)
-            wait_for(lambda: "T" not in {s for _, s, _ in state_of(worker)}, "the worker to go on")
+            wait_for(lambda: not is_stopped(worker), "the worker to go on")
         process.terminate()
         self.assertEqual(process.wait(60), 1)
         self.assertEqual(self.read("saved").split(), ["saved"])

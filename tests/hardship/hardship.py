@@ -47,6 +47,16 @@ def memory_kb(pid):
     return int(found[1]) if found else None
 
 
+def is_stopped(pid):
+    """Whether SIGSTOP keeps the process from running: all its threads, or the child for which it waits in vfork(). A
+    shell that is stopped there is in state D, with the signal pending, until its child has become another program."""
+    threads = state_of(pid)
+    if {state for _, state, _ in threads} == {"D"}:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return any({state for _, state, _ in state_of(child)} == {"T"} for child in children)
+    return bool(threads) and all(state == "T" for _, state, _ in threads)
+
+
 def state_of(pid):
     """The threads of the process: name, state, and where each waits in the kernel."""
     found = []

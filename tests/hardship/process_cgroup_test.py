@@ -31,6 +31,18 @@ for _ in range(4):
 open("ready", "w").write("0\\n")
 time.sleep(1000)
 """
+# Rank 0 fails once, when both ranks are there.
+WARM = """
+import os, sys, time
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+for name, text in (("cgroups", open("/proc/self/cgroup").read()), ("ready", attempt + "\\n")):
+    with open(name, "a") as file:
+        file.write(text)
+while not os.path.exists("finish"):
+    if attempt == "0" and os.environ["RANK"] == "0" and open("ready").read().count("0") == 2:
+        sys.exit(3)
+    time.sleep(0.01)
+"""
 
 
 def place_for_cgroups():
@@ -86,6 +98,18 @@ class Cgroup(MusterTest):
         self.assertRegex(self.read("cgroup"), rf"0::.*/{self.cgroup.name}/muster-[0-9a-f]{{16}}\n")
         (self.dir / "finish").touch()
         self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assert_nothing_left()
+        self.assertEqual(list(self.cgroup.glob("muster-*")), [])
+
+    def test_workers_of_a_zygote_are_in_it_before_their_script_runs(self):
+        process = self.begin("--warm", "--nproc-per-node=2", "--max-restarts=1", self.script("warm.py", WARM), ready=4)
+        (self.dir / "finish").touch()
+        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertNotIn("start cold", self.read("err"))
+        lines = [line for line in self.read("cgroups").splitlines() if line.startswith("0::")]
+        self.assertEqual(len(lines), 4)
+        self.assertEqual(len(set(lines)), 1)
+        self.assertRegex(lines[0], rf"0::.*/{self.cgroup.name}/muster-[0-9a-f]{{16}}$")
         self.assert_nothing_left()
         self.assertEqual(list(self.cgroup.glob("muster-*")), [])
 

@@ -9,7 +9,7 @@ import sys
 import termios
 import time
 
-from hardship import HardshipTest, processes_of_muster, state_of
+from hardship import HardshipTest, is_stopped, processes_of_muster, state_of
 from support import MUSTER, Terminal, main, wait_for
 
 # A worker that ignores SIGTERM, with 1,000 children that do the same: 500 are in the worker's session, and 500 are the
@@ -261,8 +261,7 @@ class WithTerminal(HardshipTest):
     def check_lost_after_ctrl_z(self, **environment):
         process = self.start_savers(shell=True, **environment)
         self.terminal.type(b"\x1a")
-        self.wait_for(lambda: all(state == "T" for pid in self.pids() for _, state, _ in state_of(pid)),
-                      "the workers to stop")
+        self.wait_for(lambda: all(is_stopped(pid) for pid in self.pids()), "the workers to stop")
         self.hang_up()
         self.check_saved(process)
 

@@ -130,6 +130,10 @@ class Wheel(PackageTest):
         self.assertIn("--use-env", run(self.bin / "muster-launch", "--help"))
         for page in ("man1/muster.1", "man1/musterctl.1", "man8/musterd.8"):
             self.assertTrue((self.folder / "venv/share/man" / page).is_file())
+        for name in ("muster", "musterctl", "musterd"):
+            for file in (f"bash-completion/completions/{name}", f"zsh/site-functions/_{name}",
+                         f"fish/vendor_completions.d/{name}.fish", f"muster/completions/{name}.csh"):
+                self.assertTrue((self.folder / "venv/share" / file).is_file(), file)
         script = self.folder / "worker.py"
         script.write_text("import os, muster_worker\nmuster_worker.progress(1)\nos.write(1, f\"python rank {os.environ['RANK']}\\n\".encode())\n")
         said = run(self.bin / "muster", "--nproc-per-node=2", script,
@@ -239,6 +243,7 @@ class Tarball(PackageTest):
         self.assertEqual(system.run("muster", "--python-entry"), "/usr/local/share/muster/python\n")
         self.assertIn("ExecStart=/usr/local/bin/musterd",
                       (system.folder / "usr/local/lib/systemd/system/musterd.service").read_text())
+        self.assertIn("notice_aws.py", system.run("ls", "/usr/local/share/muster/configs/notices"))
         print(f"the tarball ran on {suite}: {system.run('ldd', '--version').splitlines()[0]}")
 
 

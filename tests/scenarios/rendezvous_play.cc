@@ -31,6 +31,15 @@ RunSettings run_settings(RunSettings run, std::map<std::string, std::string>& gi
       }
     if (!known) throw BadLine(*policy + "?");
   }
+  if (const auto policy = take("restart-policy")) {
+    run.restart_policy = read_restart_policy(*policy);
+    if (!run.restart_policy) throw BadLine(*policy + "?");
+  }
+  if (const auto policy = take("on-notice")) {
+    for (const OnNotice one : {OnNotice::Auto, OnNotice::Stop, OnNotice::Shrink})
+      if (to_string(one) == *policy) run.on_notice = one;
+    if (!run.on_notice) throw BadLine(*policy + "?");
+  }
   return run;
 }
 
@@ -94,8 +103,26 @@ const char* name_of(RestartCause cause) {
       return "node joined";
     case RestartCause::Requested:
       return "requested";
+    case RestartCause::Notice:
+      return "notice";
   }
   return "?";
+}
+
+}  // namespace
+
+namespace {
+
+std::string text_of_notice(const PreemptionNotice& notice) {
+  std::string text = notice.this_node ? "this node goes, with " : "nodes go:";
+  if (notice.this_node) text += std::to_string(notice.doomed) + " in all:";
+  for (const std::string& node : notice.nodes)
+    text += " " + node;
+  text += ", ranks";
+  for (const auto& [first, last] : notice.ranks)
+    text += " " + std::to_string(first) + "-" + std::to_string(last);
+  return text + ", in " + std::to_string(notice.left / std::chrono::seconds(1)) + " s (" +
+         notice.reason + "), then " + (notice.stops ? "the run stops" : "the round restarts");
 }
 
 }  // namespace
@@ -194,10 +221,27 @@ void RendezvousPlay::act(const std::string& name, const Words& words) {
   }
   Node& node = known(name);
   const ConnectionId from = node.connection;
+  if (verb == "hangs") return step(WorkersFailed{from, node.round, rest(words, 1), true});
+  if (verb == "gets-to") {
+    if (words.size() != 2) throw BadLine("to which step?");
+    return step(NodeProgressed{from, node.round, number(words[1])});
+  }
   if (verb == "fails") return step(WorkersFailed{from, node.round, rest(words, 1)});
   if (verb == "finishes") return step(NodeFinished{from, node.round, true, ""});
   if (verb == "gives-up") return step(NodeFinished{from, node.round, false, rest(words, 1)});
   if (verb == "wants-a-restart") return step(RestartRequested{from, rest(words, 1)});
+  if (verb == "will-go") {
+    if (words.size() < 3) throw BadLine("in how many seconds, and why?");
+    return step(NodeNotified{from, seconds(words[1]), rest(words, 2), 0});
+  }
+  if (verb == "saves") return step(NodeSaved{from, node.round});
+  if (verb == "is-drained") {
+    OperatorAsked asked{OperatorAsked::What::Drain, name};
+    if (words.size() > 1) asked.notice = seconds(words[1]);
+    asked.reason = rest(words, 2);
+    return step(asked);
+  }
+  if (verb == "is-allowed") return step(OperatorAsked{OperatorAsked::What::Allow, name});
   if (verb == "store-is-ready")
     return step(StoreReady{from, rendezvous_->round(), node.name.addr, 29400});
   if (verb == "falls-silent") {
@@ -233,6 +277,7 @@ void RendezvousPlay::join(Node& node, const Words& words) {
     event.local_world_size = number(workers.mapped());
   event.spare = !given.extract("spare").empty();
   event.hosts_rendezvous = !given.extract("host").empty();
+  event.takes_notices = given.extract("older").empty();
   nothing_left(given);
   step(event);
 }
@@ -313,6 +358,13 @@ std::string RendezvousPlay::text_of(const RendezvousAction& action) {
     at(free->client).connected = false;
     return at(free->client).name.addr + " need not wait";
   }
+  if (const auto* given = std::get_if<NoticeGiven>(&action))
+    return "notice: " + given->who.addr + " goes in " +
+           std::to_string(given->left / std::chrono::seconds(1)) + " s: " + given->reason;
+  if (const auto* saved = std::get_if<NodeAnsweredNotice>(&action))
+    return saved->who.addr + " has saved";
+  if (const auto* over = std::get_if<NoticeOver>(&action))
+    return "the notice of " + over->who.addr + " is over: " + over->why;
   const auto text = [&](const auto& message) -> std::string {
     using Message = std::decay_t<decltype(message)>;
     if constexpr (requires { message.to; }) {
@@ -337,8 +389,12 @@ std::string RendezvousPlay::text_of(const RendezvousAction& action) {
                name_of(message.cause) + ", " + message.who.addr + ": " + message.what;
       }
       if constexpr (std::is_same_v<Message, RunEnded>)
-        return to + (message.succeeded ? "the run has ended well: " : "the run has failed: ") +
+        return to +
+               (message.succeeded   ? "the run has ended well: "
+                : message.preempted ? "the run was stopped for a notice: "
+                                    : "the run has failed: ") +
                (message.who ? message.who->addr + ": " : "") + message.why;
+      if constexpr (std::is_same_v<Message, PreemptionNotice>) return to + text_of_notice(message);
       if constexpr (std::is_same_v<Message, RunClosed>) return to + "the run is closed";
       if constexpr (std::is_same_v<Message, JoinRefused>) {
         node.silent = true;  // A refused node leaves.

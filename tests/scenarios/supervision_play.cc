@@ -29,6 +29,8 @@ const char* name_of(Finish::Why why) {
       return "the rendezvous failed";
     case Finish::Why::JobFailed:
       return "the job failed on another node";
+    case Finish::Why::Preempted:
+      return "stopped for a notice";
     case Finish::Why::Signalled:
       return "a signal ended the job";
   }
@@ -64,7 +66,10 @@ std::vector<std::string> SupervisionPlay::command(const std::string& line) {
       settings(words);
       return output_;
     }
-    if (!supervisor_) supervisor_.emplace(setup_);
+    if (!supervisor_) {
+      supervisor_.emplace(setup_);
+      answers_.emplace(setup_.local_world_size);
+    }
     const Instant when = Instant{} + seconds(words[0]);
     if (when < now_) throw BadLine("time goes backwards");
     pass_until(when);
@@ -115,8 +120,17 @@ void SupervisionPlay::act(const std::string& verb, const Words& words) {
   }
   if (verb == "rendezvous-fails") return feed(RendezvousFailed{rest(words, 0)});
   if (verb == "restart-is-ordered") return feed(RestartOrdered{});
+  if (verb == "round-ends-for-the-notice") return feed(RestartOrdered{.for_notice = true});
   if (verb == "job-has-succeeded") return feed(JobEnded{.succeeded = true, .reason = ""});
   if (verb == "job-has-failed") return feed(JobEnded{.succeeded = false, .reason = rest(words, 0)});
+  if (verb == "job-is-preempted")
+    return feed(JobEnded{.succeeded = false, .reason = rest(words, 0), .preempted = true});
+  if (verb == "notice-until") {
+    if (words.size() != 1) throw BadLine("until when?");
+    answers_->notified(++notices_);
+    feed(JobNoticed{Instant{} + seconds(words[0])});
+    return check_answers();
+  }
   if (verb == "everything-is-gone") return feed(EverythingGone{});
   if (verb == "a-process-is-left") return feed(EverythingGone{.complete = false});
   throw BadLine(verb + "?");
@@ -148,6 +162,10 @@ void SupervisionPlay::worker(const Words& words) {
   if (verb == "cannot-be-started") return feed(WorkerStartFailed{rank, rest(words, 2)});
   if (!worker.is_alive) throw BadLine(name(rank) + " is not alive");
   if (verb == "hangs") return feed(WorkerHung{rank});
+  if (verb == "answers") {
+    answers_->answered(rank, std::nullopt);
+    return check_answers();
+  }
   if (words.size() != 3) throw BadLine("with which code or signal?");
   WorkerExit exit;
   if (verb == "exits")
@@ -160,7 +178,17 @@ void SupervisionPlay::worker(const Words& words) {
   worker.end.exit = exit;
   worker.end.order = deaths_++;
   worker.end.died_ms = now_ms();
-  feed(WorkerEnded{rank, exit});
+  const bool ahead = answers_->has_answered_ahead(rank);
+  answers_->ended(rank, exit.ok());
+  feed(WorkerEnded{.rank = rank,
+                   .exit = exit,
+                   .had_answered = !ahead && answers_->has_answered(rank),
+                   .had_answered_ahead = ahead});
+  check_answers();
+}
+
+void SupervisionPlay::check_answers() {
+  if (answers_->take_complete()) feed(NoticeAnswered{});
 }
 
 void SupervisionPlay::signal(const Words& words) {
@@ -205,11 +233,15 @@ void SupervisionPlay::feed(const SupervisorEvent& event) {
 void SupervisionPlay::apply(const JoinRendezvous&) {
   print("join the rendezvous");
 }
+void SupervisionPlay::apply(const WaitToJoin& action) {
+  print("wait for " + seconds_text(action.wait));
+}
 
 void SupervisionPlay::apply(const StartWorkers& action) {
   workers_.clear();
   deaths_ = 0;
   preemption_.reset();
+  answers_->attempt_begins();
   print("start the workers, restart " + std::to_string(action.restart_count));
 }
 

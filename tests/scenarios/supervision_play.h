@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/core/exit_report.h"
+#include "agent/core/notice_answers.h"
 #include "agent/core/preemption.h"
 #include "agent/core/signal_events.h"
 #include "agent/core/supervisor.h"
@@ -40,9 +41,11 @@ class SupervisionPlay {
   void worker(const Words& words);
   void signal(const Words& words);
   void notify();
+  void check_answers();
   void send(LocalRank rank, int number);
   void feed(const SupervisorEvent& event);
   void apply(const JoinRendezvous& action);
+  void apply(const WaitToJoin& action);
   void apply(const StartWorkers& action);
   void apply(const SignalWorkers& action);
   void apply(const EndWorker& action);
@@ -57,6 +60,8 @@ class SupervisionPlay {
 
   SupervisorSettings setup_;
   std::optional<Supervisor> supervisor_;
+  std::optional<NoticeAnswers> answers_;
+  int notices_ = 0;
   SignalEvents signals_;
   Preemption preemption_;
   std::map<LocalRank, Worker> workers_;

@@ -1,9 +1,9 @@
 // The two ends of the worker channel, for channel_test.py.
 //
 //     channel_probe listen PATH WORKERS   the agent's end: prints "progress RANK" and reads the
-//                                         commands "preempt SECONDS", "held", "reset" and "count"
-//                                         until its input ends. From "count" on it counts the
-//                                         reports of rank 0 and does not print them
+//                                         commands "preempt SECONDS", "notify SECONDS", "held",
+//                                         "reset" and "count" until its input ends. From "count" on
+//                                         it counts the reports of rank 0 and does not print them
 //     channel_probe report STEPS          a worker's end: reports, and prints whether a notice is
 //                                         there
 //     channel_probe work STEPS            as report, but waits for the notice
@@ -11,6 +11,9 @@
 //     step,
 //                                         and asks for the notice at the end
 //     channel_probe ask                   asks once for each line of its input
+//     channel_probe ahead                 as answer, and answers before the notice, too
+//     channel_probe answer                reports, waits for a line of its input, and answers and
+//                                         prints the notice
 //     channel_probe train FOLDER HOW      a worker under muster, see train()
 #include <unistd.h>
 
@@ -32,6 +35,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
+#include <nlohmann/json.hpp>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -97,9 +101,15 @@ class Commands {
     std::string verb;
     double seconds = 0;
     words >> verb >> seconds;
-    if (verb == "preempt")
-      channel_.preempt(muster::now() + std::chrono::duration_cast<muster::Duration>(
-                                           std::chrono::duration<double>(seconds)));
+    const muster::Instant deadline = muster::now() + std::chrono::duration_cast<muster::Duration>(
+                                                         std::chrono::duration<double>(seconds));
+    if (verb == "preempt") channel_.preempt({.deadline = deadline, .reason = "a test"});
+    if (verb == "notify")
+      channel_.notify({.deadline = deadline,
+                       .reason = "\"b\" \xc3\xa4\n goes",
+                       .doomed = false,
+                       .doomed_ranks = {{0, 3}, {8, 8}},
+                       .follow = muster::AfterNotice::Shrink});
     if (verb == "reset") channel_.reset();
     if (verb == "held")
       for (int rank = 0; rank < 3; ++rank)
@@ -127,7 +137,12 @@ int listen(const std::string& path, int workers) {
   muster::WorkerChannel channel(
       io, std::move(*listener), path, workers,
       {.on_progress = [&reports](const muster::WorkerProgress& progress) { reports.add(progress); },
-       .on_overdue = [](auto rank) { print_line("overdue " + std::to_string(rank.value)); }});
+       .on_overdue = [](auto rank) { print_line("overdue " + std::to_string(rank.value)); },
+       .on_saved =
+           [](const muster::WorkerSaved& saved) {
+             print_line("saved " + std::to_string(saved.rank.value) +
+                        (saved.id ? " " + std::to_string(*saved.id) : ""));
+           }});
   print_line("listening");
   const Commands commands(io, channel, reports);
   io.run();
@@ -183,6 +198,23 @@ int ask() {
   return 0;
 }
 
+int answer() {
+  muster::progress(1);
+  std::string line;
+  std::getline(std::cin, line);
+  const auto notice = muster::notice();
+  if (!notice) return 1;
+  muster::saved();
+  print_line(nlohmann::json{{"reason", notice->reason},
+                            {"doomed", notice->doomed},
+                            {"doomed_ranks", notice->doomed_ranks},
+                            {"follow", notice->follow},
+                            {"id", notice->id},
+                            {"generation", muster::generation()}}
+                 .dump());
+  return 0;
+}
+
 // Reports steps like a training until the notice comes. Then HOW decides: "save" writes a file and
 // ends, "hang" does not end. "slow" reports steps without other visible activity, and ends when the
 // file `finish` exists. "segv" and "throw" fail.
@@ -216,10 +248,15 @@ int main(int argc, char** argv) {
   if (mode == "alternate" && argc == 3) return alternate(std::stoi(argv[2]));
   if (mode == "work" && argc == 3) return work(std::stoi(argv[2]));
   if (mode == "ask" && argc == 2) return ask();
+  if (mode == "answer" && argc == 2) return answer();
+  if (mode == "ahead" && argc == 2) {
+    muster::saved();
+    return answer();
+  }
   if (mode == "train" && argc == 4)
     return muster::record([argv] { return train(argv[2], argv[3]); });
   std::cerr << "usage: channel_probe listen PATH WORKERS | report STEPS | alternate STEPS\n"
-               "       channel_probe work STEPS | ask\n"
+               "       channel_probe work STEPS | ask | answer | ahead\n"
                "       channel_probe train FOLDER save|hang|slow|throw|segv\n";
   return 2;
 }

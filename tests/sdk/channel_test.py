@@ -1,9 +1,11 @@
 """Tests the worker channel: the agent's end against the SDK, against the Python module muster_worker, and against invalid
 input.
 
-channel_test.py PROBE FOLDER_OF_THE_MODULE. Needs no torch.
+channel_test.py PROBE FOLDER_OF_THE_MODULE. Needs no torch. The module is tested under each Python from 3.8 on that this
+machine has.
 """
 
+import ast
 import json
 import os
 import pathlib
@@ -20,9 +22,13 @@ MODULE = pathlib.Path(sys.argv.pop(2))
 PROBE = sys.argv.pop(1)
 LIMIT_S = 60
 WORKERS = 3
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pythons import missing, pythons  # noqa: E402
+
+NOTIFIED = ('"b" \u00e4\n goes', False, ((0, 3), (8, 8)), "shrink")  # What the agent's end sends for `notify`.
 
 
-class Channel(unittest.TestCase):
+class ChannelTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -67,6 +73,8 @@ class Channel(unittest.TestCase):
         except ConnectionResetError:  # The agent closed the connection with unread data.
             return True
 
+
+class Channel(ChannelTest):
     def test_progress_reaches_the_agent_in_order(self):
         first = self.connect({"type": "hello", "local_rank": 2})
         first.sendall(b'{"type":"progress","step":1}\n{"type":"progr')
@@ -139,6 +147,26 @@ class Channel(unittest.TestCase):
         self.command("reset")
         self.command("held", "done held")
         self.assertTrue(self.closed(self.connect(promise)), "before its hello")
+
+    def test_a_worker_that_has_answered_keeps_its_promise_while_it_ends(self):
+        promise, saved = {"type": "ends_itself"}, {"type": "saved"}
+        early = self.connect({"type": "hello", "local_rank": 2}, promise, saved, {"type": "progress"})
+        self.expect("saved 2")
+        self.expect("progress 2")
+        self.command("notify 30")
+        first = self.connect({"type": "hello", "local_rank": 0}, promise, saved)
+        second = self.connect({"type": "hello", "local_rank": 1}, saved)
+        self.assertEqual({self.lines.get(timeout=LIMIT_S) for _ in range(2)}, {"saved 0", "saved 1"})
+        for client in (first, second, early):
+            client.close()
+        # Rank 1 has promised nothing, and rank 2 has answered when there was no notice.
+        self.command("preempt 30")
+        self.command("held", "held 0", "done held")
+        self.command("preempt 0")
+        self.expect("overdue 0")
+        self.command("reset")
+        self.command("preempt 30")
+        self.command("held", "done held")
 
     def test_an_attempt_that_is_over(self):
         old = self.connect({"type": "hello", "local_rank": 0}, {"type": "progress"})
@@ -287,11 +315,62 @@ class Channel(unittest.TestCase):
         self.assertEqual(found[0], found[1], "the notice is kept")
         self.assertTrue(before + 25 - 0.01 <= found[0] <= after + 25 + 0.01, (before, found, after))
 
+    def test_the_sdk_answers_a_notice(self):
+        for late in (False, True):
+            with self.subTest(late=late):
+                if late:
+                    self.command("notify 30")
+                variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2", "MUSTER_GENERATION": "18"}
+                worker = subprocess.Popen([PROBE, "answer"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                          env=variables)
+                self.expect("progress 2")
+                if not late:
+                    self.command("notify 30")
+                output, _ = worker.communicate("now\n", timeout=LIMIT_S)
+                reason, doomed, ranks, follow = NOTIFIED
+                self.assertEqual(json.loads(output), {"reason": reason, "doomed": doomed, "follow": follow, "id": 1 + late,
+                                                      "doomed_ranks": [list(ends) for ends in ranks], "generation": 18})
+                self.expect(f"saved 2 {1 + late}")
+
+    def test_the_sdk_answers_before_its_own_node_has_the_notice(self):
+        variables = os.environ | {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "2"}
+        worker = subprocess.Popen([PROBE, "ahead"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
+        self.expect("saved 2")  # Another rank has a notice already: this answer has no number.
+        self.expect("progress 2")
+        self.command("notify 30")
+        output, _ = worker.communicate("now\n", timeout=LIMIT_S)
+        self.assertEqual((worker.returncode, json.loads(output)["id"]), (0, 1))
+        self.expect("saved 2 1")
+
+    def test_the_module_needs_no_syntax_and_no_import_that_is_newer_than_python_3_8(self):
+        text = (MODULE / "muster_worker/__init__.py").read_text()
+        tree = ast.parse(text, feature_version=(3, 8))
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        # All of these are in Python 3.8, and in 3.14.
+        self.assertLessEqual(imported, {"array", "fcntl", "json", "os", "socket", "termios", "threading", "time", "typing"})
+        # Built-in types take no arguments there, and types are not joined with "|": such hints are evaluated.
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+                self.assertNotIn(node.value.id, ("dict", "list", "set", "tuple", "type"), ast.unparse(node))
+        hints = [node.annotation for node in ast.walk(tree) if isinstance(node, (ast.AnnAssign, ast.arg)) and node.annotation]
+        hints += [node.returns for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]
+        self.assertFalse([ast.unparse(hint) for hint in hints if any(isinstance(n, ast.BitOr) for n in ast.walk(hint))])
+
+    @unittest.skipUnless(missing(), "each version is here")
+    def test_the_module_under_other_versions(self):
+        self.skipTest(f"this machine has no Python {', '.join(missing())}")
+
+
+class Module(ChannelTest):
+    """The Python module, under the Python that runs this test."""
+    python = sys.executable
+
     def script(self, program, **variables):
         """Starts Python with the module and this program."""
         kept = {name: value for name, value in os.environ.items()
                 if name not in ("MUSTER_WORKER_CHANNEL", "LOCAL_RANK")}
-        worker = subprocess.Popen([sys.executable, "-c", "import muster_worker\n" + program], text=True,
+        worker = subprocess.Popen([self.python, "-c", "import muster_worker\n" + program], text=True,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env={**kept, "PYTHONPATH": str(MODULE), **variables})
         self.addCleanup(worker.wait)
@@ -345,6 +424,21 @@ class Channel(unittest.TestCase):
         self.assertEqual(self.ask(worker, "notice().seconds_left()"), "0.0")
         self.finished(worker)
 
+    def test_the_module_answers_a_notice(self):
+        worker = self.script(self.CALLS, MUSTER_WORKER_CHANNEL=self.path, LOCAL_RANK="1", MUSTER_GENERATION="17")
+        self.assertEqual(self.ask(worker, "saved()"), "None")
+        self.expect("saved 1")  # Another rank may have a notice already.
+        self.command("notify 30")
+        self.command("held", "done held")  # A notice for the whole job stops nobody by itself.
+        self.assertEqual(self.ask(worker, "notice()[1:]"), repr(NOTIFIED + (1,)))
+        self.assertEqual(self.ask(worker, "saved()"), "None")
+        self.expect("saved 1 1")
+        self.command("notify 20")
+        self.assertEqual(self.ask(worker, "saved()"), "None")  # It reads the second notice first.
+        self.expect("saved 1 2")
+        self.assertEqual(self.ask(worker, "generation()"), "17")
+        self.finished(worker)
+
     def test_the_module_reports_ten_times_a_second_at_most(self):
         worker = self.script("import time\nbegin = time.monotonic()\nfor step in range(100000):\n"
                              "    muster_worker.progress(step)\nprint(time.monotonic() - begin)\n"
@@ -383,12 +477,12 @@ print(muster_worker.available())
     def test_the_module_without_an_agent(self):
         # Under torchrun there is a local rank and no channel. Without a launcher there is neither.
         calls = ("print(muster_worker.available(), muster_worker.progress(1), muster_worker.progress_end(), "
-                 "muster_worker.ends_itself(), muster_worker.notice())")
+                 "muster_worker.ends_itself(), muster_worker.notice(), muster_worker.saved(), muster_worker.generation())")
         for variables in ({}, {"LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"},
                           {"MUSTER_WORKER_CHANNEL": self.path + ".none"}, {"MUSTER_WORKER_CHANNEL": "/" + "x" * 200},
                           {"MUSTER_WORKER_CHANNEL": self.path, "LOCAL_RANK": "one"}):
             with self.subTest(variables):
-                self.finished(self.script(calls, **variables), "False None None None None\n")
+                self.finished(self.script(calls, **variables), "False None None None None None 0\n")
 
     def test_the_module_reads_what_it_does_not_know(self):
         path = self.path + ".other"
@@ -403,11 +497,24 @@ print(muster_worker.available())
         self.addCleanup(agent.close)
         agent.sendall(b'{"type":"new"}\nno json\n[1]\n{"type":"preempt"}\n{"type":"preempt","deadline_monotonic_s":"x"}\n')
         agent.sendall(b"[" * 4000 + b"\n" + b'{"type":"preempt","deadline_monotonic_s":5.5,"more":[1]}\n')
-        self.assertEqual(self.ask(worker, "notice()"), "Notice(deadline=5.5)")
+        expected = "Notice(deadline=5.5, reason='', doomed=True, doomed_ranks=(), follow='', id=0)"
+        self.assertEqual(self.ask(worker, "notice()"), expected)
+        agent.sendall(b'{"type":"preempt","deadline_monotonic_s":6,"doomed_ranks":[5],"id":"x","doomed":0,"reason":7}\n')
+        expected = "Notice(deadline=6.0, reason='7', doomed=True, doomed_ranks=(), follow='', id=0)"
+        self.assertEqual(self.ask(worker, "notice()"), expected)
         agent.sendall(b"x" * 5000)
-        self.assertEqual(self.ask(worker, "notice()"), "Notice(deadline=5.5)")
+        self.assertEqual(self.ask(worker, "notice()"), expected)
         self.assertEqual(self.ask(worker, "available()"), "False")
         self.finished(worker)
+
+
+def load_tests(loader, standard, _):
+    """Adds the tests of the module under each other Python."""
+    for minor, path in sorted(pythons().items()):
+        if minor != sys.version_info[1]:
+            case = type(f"ModuleUnderPython3_{minor}", (Module,), {"python": path})
+            standard.addTests(loader.loadTestsFromTestCase(case))
+    return standard
 
 
 if __name__ == "__main__":

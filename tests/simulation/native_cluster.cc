@@ -76,6 +76,10 @@ void SimNode::apply(const Participant::RestartWorkers& action) {
   });
 }
 void SimNode::apply(const Participant::EndJob& action) {
+  const std::string own = "this node will go (";
+  if (action.preempted && action.why.starts_with(own))
+    cluster.check_deadline(action.why.substr(own.size(), action.why.find(')') - own.size()));
+  is_hopeless = action.hopeless;
   end = (action.succeeded ? "ended well " : "ended badly ") + action.why;
   workers = {};
   apply(Participant::Disconnect{});
@@ -106,12 +110,27 @@ void SimNode::apply(const Participant::AskReach& action) {
   }
   answer(std::nullopt, kReachWithin);
 }
+void SimNode::apply(const Participant::TellWorkers& action) {
+  REQUIRE(workers.generation != 0);
+  told = action;
+  if (!answers_notices) return;
+  const Duration takes = std::chrono::milliseconds(cluster.prng.below(3'000));
+  cluster.at(cluster.now + takes, [this, mine = workers.generation] {
+    if (!alive || workers.generation != mine || participant.phase() != Participant::Phase::Running)
+      return;
+    saved_generation = mine;
+    feed(Participant::WorkersHaveSaved{});
+  });
+}
+void SimNode::notify(Duration left) {
+  if (alive) feed(Participant::NoticeGiven{left, cluster.give_notice(left)});
+}
 void SimNode::fail(const std::string& what) {
   if (!alive || participant.phase() != Participant::Phase::Running) return;
   cluster.failed(*this);
   workers = {};
   ++stop_number;
-  feed(Participant::WorkersHaveFailed{what});
+  feed(Participant::WorkersHaveFailed{what, hangs});
   cluster.at(cluster.now + 10ms, [this, mine = stop_number] {
     if (alive && mine == stop_number) feed(Participant::JoinAsked{});
   });

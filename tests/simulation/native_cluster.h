@@ -52,6 +52,8 @@ class SimNode {
   void feed(const Participant::Event& event);
   void fail(const std::string& what);
   void finish();
+  /// This node gets the notice that it will go after `left`.
+  void notify(Duration left);
   void die() {
     alive = false;
     workers = {};
@@ -69,6 +71,7 @@ class SimNode {
   void apply(const Participant::FailRendezvous& action);
   void apply(const Participant::AskReach& action);
   void apply(const Participant::SetReachAnswer& action);
+  void apply(const Participant::TellWorkers& action);
   void apply(const Participant::Print& action) { last_printed = action.text; }
 
   Cluster& cluster;
@@ -86,6 +89,13 @@ class SimNode {
   std::optional<Instant> wakes;
   std::uint64_t stop_number = 0;
   bool at_exit_barrier = false;
+  // The notice of the workers' round, and the round whose workers have answered one.
+  std::optional<Participant::TellWorkers> told;
+  std::int64_t saved_generation = 0;
+  bool is_older = false;  // Knows no notices.
+  bool answers_notices = true;
+  bool hangs = false;        // Its workers' next failure is a hang.
+  bool is_hopeless = false;  // The run has ended because its attempts got no further.
 };
 
 class Cluster {
@@ -184,18 +194,19 @@ class Cluster {
       close_at_node(id);
       fails(Why::NoAnswer, "no answer to hello");
     });
-    to_host(id, NativeHello{kNativeProtocolVersion, "1.0", node.run_id, true},
-            [this, id, &node, answered](const NativeMessage& reply) {
-              if (std::exchange(*answered, true) || !node.alive) return;
-              node.connection = id;
-              ++welcomes;
-              if (breaks_after_welcome)
-                at(now, [this, id] {
-                  break_at_node(id, "reset after the welcome");
-                  gone_at_host(id);
-                });
-              node.feed(Participant::Connected{std::get<NativeWelcome>(reply)});
-            });
+    const NativeHello hello{
+        .muster_version = "1.0", .run_id = node.run_id, .resumes = true, .notices = !node.is_older};
+    to_host(id, hello, [this, id, &node, answered](const NativeMessage& reply) {
+      if (std::exchange(*answered, true) || !node.alive) return;
+      node.connection = id;
+      ++welcomes;
+      if (breaks_after_welcome)
+        at(now, [this, id] {
+          break_at_node(id, "reset after the welcome");
+          gone_at_host(id);
+        });
+      node.feed(Participant::Connected{std::get<NativeWelcome>(reply)});
+    });
   }
 
   using OnReply = std::function<void(const NativeMessage&)>;
@@ -259,6 +270,7 @@ class Cluster {
         else if (const auto* log = std::get_if<LogLine>(&effect)) {
           trace(0, log->line);
           notes.push_back(std::to_string(now.time_since_epoch() / 1ms) + " " + log->line);
+          check_notice(log->line);
         } else if (on_effect)
           on_effect(effect);
     for (const auto& [run_id, watch] : watches_)
@@ -352,7 +364,8 @@ class Cluster {
     REQUIRE(round.round == message.round);
     REQUIRE(round.world == message.group_world_size);
     REQUIRE(round.ranks.emplace(message.group_rank.value, &node).second);
-    REQUIRE(message.restart_count <= watch.run.max_restarts);
+    const RestartPolicy policy = watch.run.restart_policy.value_or(RestartPolicy{});
+    REQUIRE(message.restart_count <= watch.run.max_restarts + policy.hangs.value_or(0));
     if (message.round == 0) watch.restart_count = 0;  // It may be another run with this name.
     if (message.round == 0) watch.reported.clear();
     if (generation == watch.newest) {  // The restart count never decreases.
@@ -362,6 +375,7 @@ class Cluster {
     REQUIRE(message.group_world_size >= watch.run.min_nodes);
     REQUIRE(message.group_world_size <= watch.run.max_nodes);
     node.workers = {generation, now};
+    node.told.reset();
     check_overlap_after(node.run_id, generation);
   }
   /// Checks after the fence bound that no worker of an older round runs.
@@ -400,6 +414,39 @@ class Cluster {
     const int made_it = rounds.at(newer).host_life;
     return host_may_forget() && !node.connection &&
            rounds.at(node.workers.generation).host_life < made_it && made_it < life;
+  }
+  /// The name of a new notice, which is its reason.
+  std::string give_notice(Duration left) {
+    const std::string name = "notice " + std::to_string(notices_.size());
+    notices_[name] = now + left;
+    return name;
+  }
+  /// Checks a line about the end of a round or of the run: for a notice it ends only at its
+  /// deadline, or when all of its nodes have saved.
+  void check_notice(const std::string& text) {
+    const auto begin = text.find(" will go (");
+    const bool ends = text.find("cause=notice") != std::string::npos ||
+                      text.find("preempted=true") != std::string::npos;
+    if (begin == std::string::npos || !ends) return;
+    const auto name = text.substr(begin + 10, text.find(')', begin) - begin - 10);
+    if (text.find("the deadline is here") != std::string::npos) return check_deadline(name);
+    if (text.find("all nodes have saved") == std::string::npos) return;
+    INFO(describe());
+    const Rendezvous* run = service->rendezvous("job");
+    REQUIRE(run != nullptr);
+    for (const NodeView& member : run->view(0, kMaxViewedNodes, now).nodes)
+      for (const auto& node : nodes)
+        if (node->alive && "node" + std::to_string(node->index) == member.name.addr &&
+            node->workers.generation == run->generation()) {
+          INFO("node " << node->index);
+          REQUIRE(node->saved_generation == run->generation());
+        }
+  }
+  void check_deadline(const std::string& name) const {
+    INFO(name << "\n" << describe());
+    REQUIRE(notices_.contains(name));
+    // A record has whole milliseconds.
+    REQUIRE(now + 3ms >= notices_.at(name));
   }
   void failed(const SimNode& node) {
     watches_.at(node.run_id).failed.insert(node.workers.generation);
@@ -459,6 +506,7 @@ class Cluster {
   std::function<void()> on_kill;
 
  private:
+  std::map<std::string, Instant> notices_;  // The deadlines.
   std::set<std::int64_t> reported_generations(const std::string& run_id) const {
     std::set<std::int64_t> all;
     for (const auto& [node, generations] : watches_.at(run_id).reported)

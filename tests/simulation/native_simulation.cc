@@ -283,7 +283,7 @@ class Turmoil {
   }
   void mishap() {
     SimNode& node = *cluster_.nodes[dice_.below(cluster_.nodes.size())];
-    switch (dice_.below(12)) {
+    switch (dice_.below(14)) {
       case 0:
         if (node.connection) cluster_.cut(node);
         node.die();
@@ -311,6 +311,9 @@ class Turmoil {
       case 9:
       case 10:
         return operate(node);
+      case 11:
+      case 12:
+        return node.notify(up_to(20'000));
       default:
         return node.finish();
     }
@@ -322,17 +325,24 @@ class Turmoil {
     const What what =
         dice_.chance(40) ? What::Allow : (dice_.chance(50) ? What::Drain : What::Exclude);
     const std::string name = "node" + std::to_string(node.index);
-    (void)cluster_.service->operate("job", {what, name}, cluster_.time());
+    OperatorAsked asked{what, name};
+    if (what == What::Drain && dice_.chance(50)) {
+      asked.notice = 1s + up_to(20'000);
+      asked.reason = cluster_.give_notice(*asked.notice);
+    }
+    (void)cluster_.service->operate("job", asked, cluster_.time());
     cluster_.apply_effects();
   }
   /// All living nodes are in one round or know the end, or there are too few nodes and they wait.
   bool is_converged() {
     using Phase = Participant::Phase;
     const Rendezvous* rendezvous = cluster_.service->rendezvous("job");
-    std::set<std::string> finished;
+    std::set<std::string> finished, doomed;
     if (rendezvous != nullptr)
-      for (const NodeView& node : rendezvous->view(0, kMaxViewedNodes, cluster_.now).nodes)
+      for (const NodeView& node : rendezvous->view(0, kMaxViewedNodes, cluster_.now).nodes) {
         if (node.state == NodeState::Finished) finished.insert(node.name.addr);
+        if (node.notice) doomed.insert(node.name.addr);
+      }
     std::set<std::int64_t> generations;
     int unfinished = 0, waiting = 0, working = 0, eligible = 0;
     for (const auto& node : cluster_.nodes) {
@@ -344,11 +354,14 @@ class Turmoil {
       // A round does not continue with an excluded node, unless other nodes have finished.
       const bool excluded = kept && kept->how == KeptOutHow::Excluded;
       if (works && excluded && finished.empty()) return false;
-      // A node that has finished or is kept out does not count for a further round.
-      unfinished += works || (!kept && !finished.contains(name)) ? 1 : 0;
+      // The round of a notice has ended.
+      if (works && node->told && node->told->deadline < cluster_.now) return false;
+      // A node that has finished, is kept out or will go does not count for a further round.
+      const bool outside = kept || finished.contains(name) || doomed.contains(name);
+      unfinished += works || !outside ? 1 : 0;
       works ? ++working : ++waiting;
       // These nodes could have a place in the round.
-      if (!works && !kept && !finished.contains(name)) ++eligible;
+      if (!works && !outside) ++eligible;
       if (works) generations.insert(node->workers.generation);
     }
     if (working + waiting == 0) return true;

@@ -26,7 +26,30 @@ void MusterNode::join() {
                                 .last_round = known_round_,
                                 .preferred_rank = role_.preferred,
                                 .spare = role_.spare,
-                                .life = told_by_});
+                                .life = told_by_,
+                                .takes_notices = true});
+  send_notice();
+}
+
+void MusterNode::notify(Duration left) {
+  if (!alive_) return;
+  goes_at_ = std::min(goes_at_.value_or(world_.now() + left), world_.now() + left);
+  if (connected_) send_notice();
+}
+
+void MusterNode::send_notice() {
+  if (!goes_at_) return;
+  const Duration left = std::max(Duration::zero(), *goes_at_ - world_.now());
+  world_.send(*this, NodeNotified{connection, left, "it will go", 0});
+}
+
+void MusterNode::on(const PreemptionNotice& message) {
+  if (world_.prng().chance(20)) return;  // This node's workers do not answer.
+  const auto takes = std::chrono::milliseconds(world_.prng().below(3'000));
+  world_.at(takes, [this, round = message.round] {
+    if (alive_ && connected_ && phase_ == Phase::Running && round_ == round)
+      world_.send(*this, NodeSaved{connection, round});
+  });
 }
 
 void MusterNode::keep_alive() {

@@ -32,6 +32,8 @@ class MusterNode : public Node {
   void fail(const std::string& what);  // One of its workers fails.
   void finish(bool succeeded);
   void leave();
+  void notify(Duration left);  // The node will go.
+  bool is_doomed() const { return goes_at_.has_value(); }
 
   Phase phase() const { return phase_; }
   const std::optional<RoundComplete>& last_round() const { return last_round_; }
@@ -62,6 +64,11 @@ class MusterNode : public Node {
   void on(const FailureCounted&) {}
   void on(const Notice&) {}
   void on(const CommandsDiffer&) {}
+  void on(const PreemptionNotice& message);
+  void on(const NoticeGiven&) {}
+  void on(const NodeAnsweredNotice&) {}
+  void on(const NoticeOver&) {}
+  void send_notice();
 
   Role role_;
   std::string instance_;
@@ -74,6 +81,7 @@ class MusterNode : public Node {
   std::optional<RunEnded> end_;
   std::optional<JoinRefused> refusal_;
   std::optional<RestartRound> last_restart_;
+  std::optional<Instant> goes_at_;
 };
 
 /// torchrun's agent: next_rendezvous, keep-alives, and a check for waiting nodes once a second.

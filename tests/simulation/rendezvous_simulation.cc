@@ -57,6 +57,7 @@ class Scenario {
     options.run.scale_policy = static_cast<ScalePolicy>(dice_.chance(70) ? 0 : dice_.below(3));
     options.host_knows_settings = dice_.chance(80);
     options.through_codec = seed % 128 == 0;
+    options.run.on_notice = static_cast<OnNotice>(dice_.below(3));
     options.worker_failures = dice_.chance(50);
     options.torch = {.min_nodes = options.run.min_nodes,
                      .max_nodes = options.run.max_nodes,
@@ -92,7 +93,7 @@ class Scenario {
     const auto up_to = [this](std::uint64_t most) {
       return std::chrono::milliseconds(dice_.below(most));
     };
-    switch (dice_.below(10)) {
+    switch (dice_.below(12)) {
       case 0:
         return node.die(true);  // The process is killed: its kernel closes the connection.
       case 1:
@@ -122,6 +123,10 @@ class Scenario {
       case 8:
         if (muster == nullptr) return dynamic_cast<TorchNode&>(node).finish();
         return muster->finish(!dice_.chance(10));
+      case 9:
+      case 10:
+        if (muster != nullptr) muster->notify(up_to(20'000));
+        return;
       default:
         if (muster != nullptr) muster->leave();
         return;
@@ -133,6 +138,8 @@ class Scenario {
       return dynamic_cast<const MusterNode*>(node.get()) != nullptr;
     });
   }
+
+  static constexpr auto kEnded = Rendezvous::Phase::Ended;
 
   struct Census {
     int unfinished = 0;         // Nodes that are alive and have not finished.
@@ -155,6 +162,8 @@ class Scenario {
           ++census.finished;
           continue;
         }
+        // It waits outside of the rounds until it goes.
+        if (muster->is_doomed() && !node->round() && world_.server().phase() != kEnded) continue;
         ++census.muster_unfinished;
       }
       ++census.unfinished;

@@ -11,7 +11,7 @@
 
 #include "tests/support/prng.h"
 #include "tests/support/seeds.h"
-#include "tests/unit/rendezvous/run_service_fixture.h"
+#include "tests/unit/rendezvous/host/run_service_fixture.h"
 
 namespace muster::testing {
 namespace {

@@ -107,7 +107,9 @@ class Job {
         cluster_.at(cluster_.now + up_to(6'000), [node] { node->finish(); });
       } else if (node->alive && node->end.empty()) {
         surplus_.push_back(node);
-        cluster_.at(cluster_.now + up_to(6'000), [this, node, length = up_to(8'000)] {
+        // It must be back, with a pause of 2 s, before the host forgets the run (5 s): nobody could
+        // tell it the end after that.
+        cluster_.at(cluster_.now + up_to(6'000), [this, node, length = up_to(2'500)] {
           cluster_.cut(*node);
           node->cut_until = cluster_.now + length;
         });

@@ -27,7 +27,9 @@ struct Worker {
   Instant ends_at;
   WorkerExit end;
   bool ignores_signals = false;
-  Duration takes_to_end{};  // How long the worker takes to end after a signal.
+  bool had_answered = false;        // A notice of the job, when it ends.
+  bool had_answered_ahead = false;  // One that has not come.
+  Duration takes_to_end{};          // How long the worker takes to end after a signal.
 };
 
 class World {
@@ -46,7 +48,7 @@ class World {
         hanging_(prng_.chance(30)),
         has_peers_(prng_.chance(40)),
         job_decides_(has_peers_ && prng_.chance(60)),
-        supervisor_(settings_) {}
+        supervisor_((draw_policy(), settings_)) {}
 
   void run() {
     apply(JoinRendezvous{});
@@ -59,7 +61,21 @@ class World {
   }
 
  private:
+  void draw_policy() {
+    settings_.restart_policy.on = prng_.chance(50);
+    if (settings_.restart_policy.on && prng_.chance(50))
+      settings_.restart_policy.hangs = static_cast<int>(prng_.below(3));
+  }
+
+  int most_restarts() const {
+    return settings_.max_restarts + settings_.restart_policy.hangs.value_or(0);
+  }
+
   void feed(const SupervisorEvent& event) {
+    if (is_for_notice(event) && has_workers())
+      keeps_until_ = answered_ ? std::nullopt : told_;
+    else if (is_urgent(event))
+      keeps_until_.reset();
     for (const SupervisorAction& action : supervisor_.step(event, now_))
       std::visit(
           [this](const auto& a) {
@@ -78,6 +94,7 @@ class World {
     testing::Trace::now().add(text);
   }
   static void trace(const JoinRendezvous&) { trace("join"); }
+  static void trace(const WaitToJoin& action) { trace("wait", action.wait.count()); }
   static void trace(const StartWorkers& action) { trace("start", action.restart_count); }
   static void trace(const SignalWorkers& action) { trace("signal", action.number); }
   static void trace(const EndWorker& action) {
@@ -97,7 +114,14 @@ class World {
 
   bool has_workers() const {
     return supervisor_.state() == Supervisor::State::Starting ||
-           supervisor_.state() == Supervisor::State::Running;
+           supervisor_.state() == Supervisor::State::Running ||
+           supervisor_.state() == Supervisor::State::Saved;
+  }
+
+  /// What stops workers although they have time left.
+  static bool is_urgent(const SupervisorEvent& event) {
+    const auto* ended = std::get_if<JobEnded>(&event);
+    return std::holds_alternative<SignalArrived>(event) || (ended != nullptr && !ended->preempted);
   }
 
   static bool ends_attempt(const SupervisorEvent& event) {
@@ -105,6 +129,13 @@ class World {
     if (const auto* ended = std::get_if<WorkerEnded>(&event)) return !ended->exit.ok();
     return std::holds_alternative<RestartOrdered>(event) ||
            std::holds_alternative<WorkerStartFailed>(event);
+  }
+
+  /// The host's end of the round, which may be earlier than the deadline that the workers know.
+  static bool is_for_notice(const SupervisorEvent& event) {
+    if (const auto* ended = std::get_if<JobEnded>(&event)) return ended->preempted;
+    const auto* restart = std::get_if<RestartOrdered>(&event);
+    return restart != nullptr && restart->for_notice;
   }
 
   // Runs the next event: a due report, the end of a worker, a signal, or the deadline.
@@ -123,13 +154,19 @@ class World {
       if (signals_ == 2) second_signal_at_ = now_;
       return feed(SignalArrived{prng_.chance(50) ? 15 : 2});
     }
+    if (prng_.chance(3)) {
+      progressed_ = progressed_ || has_workers();
+      return feed(ProgressMade{++step_});
+    }
     if (hanging_ && prng_.chance(10))
       return feed(WorkerHung{LocalRank{
           static_cast<int>(prng_.below(static_cast<std::uint64_t>(settings_.local_world_size)))}});
     if (leaving_until_) next = std::min(next, *leaving_until_);
     if (has_peers_ && !job_ended_) {  // After the end of the job the session sends nothing more.
-      if (prng_.chance(4)) return feed(RestartOrdered{});
+      if (prng_.chance(4)) return feed(RestartOrdered{.for_notice = noticed_ && prng_.chance(50)});
+      if (prng_.chance(3)) return notify();
       if (prng_.chance(1)) return end_job(prng_.chance(50));
+      if (noticed_ && prng_.chance(10)) return end_job(false, /*preempted=*/true);
       if (prng_.chance(1)) return fail_rendezvous();
     }
     REQUIRE(next != Instant::max());  // Otherwise the supervisor waits for nothing: a hang.
@@ -168,11 +205,32 @@ class World {
     feed(RendezvousFailed{"no"});
   }
 
-  void end_job(bool succeeded) {
+  /// A notice of the job: some workers answer it, and end soon.
+  void notify() {
+    noticed_ = true;
+    bool all = true;
+    for (auto& [rank, worker] : alive_) {
+      worker.had_answered = worker.had_answered || prng_.chance(70);
+      worker.had_answered_ahead = false;
+      if (worker.had_answered && prng_.chance(70))
+        worker.ends_at = std::min(worker.ends_at, now_ + ms(prng_.below(20'000)));
+      all = all && worker.had_answered;
+    }
+    told_ = now_ + ms(prng_.below(120'000));
+    if (keeps_until_) keeps_until_ = told_;
+    feed(JobNoticed{*told_});
+    if (!all || alive_.empty()) return;
+    answered_ = true;
+    keeps_until_.reset();
+    feed(NoticeAnswered{});
+  }
+
+  void end_job(bool succeeded, bool preempted = false) {
     job_ended_ = true;
-    job_failed_ = job_failed_ || !succeeded;
+    job_failed_ = job_failed_ || (!succeeded && !preempted);
+    job_preempted_ = preempted;
     joining_until_.reset();  // The rendezvous answers nothing any more.
-    feed(JobEnded{.succeeded = succeeded, .reason = "elsewhere"});
+    feed(JobEnded{.succeeded = succeeded, .reason = "elsewhere", .preempted = preempted});
   }
 
   void finish_starts() {
@@ -195,7 +253,14 @@ class World {
         ++it;
         continue;
       }
-      report(WorkerEnded{LocalRank{it->first}, it->second.end});
+      const bool has_saved =
+          (it->second.had_answered || it->second.had_answered_ahead) && it->second.end.ok();
+      saved_ = saved_ || has_saved;
+      const Worker& worker = it->second;
+      report(WorkerEnded{.rank = LocalRank{it->first},
+                         .exit = worker.end,
+                         .had_answered = worker.had_answered,
+                         .had_answered_ahead = worker.had_answered_ahead});
       it = alive_.erase(it);
     }
   }
@@ -211,18 +276,29 @@ class World {
     REQUIRE(alive_.empty());
     REQUIRE_FALSE(rendezvous_failed_);
     REQUIRE_FALSE(job_ended_);
+    REQUIRE((!wait_until_ || now_ >= *wait_until_));
     joining_until_ = now_ + ms(prng_.below(3000));
+  }
+
+  void apply(const WaitToJoin& action) {
+    REQUIRE(settings_.restart_policy.on);
+    REQUIRE(action.wait <= kLongestRestartWait);
+    wait_until_ = now_ + action.wait;
   }
 
   void apply(const StartWorkers& action) {
     // No worker of an old attempt may live, and the restarts must stay within the limit.
     REQUIRE(alive_.empty());
     REQUIRE(action.restart_count == (job_decides_ ? job_restarts_ : failures_));
-    REQUIRE(action.restart_count <= settings_.max_restarts);
+    REQUIRE(action.restart_count <= (job_decides_ ? settings_.max_restarts : most_restarts()));
     REQUIRE_FALSE(job_ended_);
     REQUIRE(signals_ == 0);
     ++attempts_;
+    progressed_ = false;
     stop_signal_ = 0;
+    told_.reset();
+    answered_ = false;
+    keeps_until_.reset();
     for (int rank = 0; rank < settings_.local_world_size; ++rank) {
       if (start_failing_ && prng_.chance(10)) {
         start_failed_ = true;
@@ -241,11 +317,13 @@ class World {
     if (failing_ && prng_.chance(30)) worker.end = {.killed = prng_.chance(40), .status = 9};
     worker.ignores_signals = stubborn_ && prng_.chance(20);
     worker.takes_to_end = ms(prng_.below(500));
+    worker.had_answered_ahead = prng_.chance(5);
     return worker;
   }
 
   void apply(const SignalWorkers& action) {
     stop_signal_ = action.number;
+    if (keeps_until_) REQUIRE(now_ >= *keeps_until_);
     for (auto& [rank, worker] : alive_)
       send(worker, action.number);
   }
@@ -285,7 +363,7 @@ class World {
     ++failures_;
     ++job_restarts_;
     REQUIRE_FALSE(action.exit.ok());
-    REQUIRE(action.restarts_left >= 0);
+    row_ = progressed_ ? 0 : row_ + 1;
   }
 
   void apply(const ReportEnd& action) {
@@ -304,7 +382,12 @@ class World {
 
   void check_end() {
     REQUIRE(finish_);
-    CHECK(failures_ <= settings_.max_restarts + 1);
+    CHECK(failures_ <= most_restarts() + 1);
+    if (finish_->hopeless) {
+      CHECK(settings_.restart_policy.on);
+      CHECK(finish_->without_progress >= kAttemptsWithoutProgress);
+      CHECK(row_ >= kAttemptsWithoutProgress);  // A job that gets further goes on.
+    }
     if (reported_)
       CHECK(*reported_ == (finish_->why == Finish::Why::Succeeded ||
                            // A signal arrived during the wait.
@@ -322,6 +405,11 @@ class World {
         CHECK(job_failed_);
         CHECK(finish_->reason == "elsewhere");
         break;
+      case Finish::Why::Preempted:
+        CHECK((job_preempted_ || saved_));
+        CHECK(
+            (job_preempted_ || finish_->reason.find("have saved and ended") != std::string::npos));
+        break;
       case Finish::Why::WorkerFailed:
         CHECK((failures_ > 0 || !finish_->reason.empty()));
         break;
@@ -337,7 +425,8 @@ class World {
         break;
     }
     if (!job_ended_ && !rendezvous_failed_ && signals_ == 0 &&
-        finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty())
+        finish_->why == Finish::Why::WorkerFailed && finish_->reason.empty() &&
+        !settings_.restart_policy.on)
       CHECK(failures_ == settings_.max_restarts + 1);          // All restarts were used.
     CHECK(supervisor_.step(SignalArrived{15}, now_).empty());  // After the end nothing happens.
   }
@@ -360,11 +449,21 @@ class World {
   int failures_ = 0;
   int signals_ = 0;
   int job_restarts_ = 0;
+  std::int64_t step_ = 0;
+  bool progressed_ = false;  // In this attempt.
+  int row_ = 0;              // Attempts in a row that failed without progress.
+  std::optional<Instant> wait_until_;
   std::optional<Instant> leaving_until_;
   std::optional<bool> reported_;
   bool left_ = false;
   bool job_ended_ = false;
   bool job_failed_ = false;
+  bool job_preempted_ = false;
+  bool noticed_ = false;
+  std::optional<Instant> told_;         // The deadline that this attempt's workers know.
+  bool answered_ = false;               // All of them have answered.
+  std::optional<Instant> keeps_until_;  // The round has ended for a notice: no signal before.
+  bool saved_ = false;                  // A worker has ended with 0 after its answer to a notice.
   bool rendezvous_failed_ = false;
   bool start_failed_ = false;
 };

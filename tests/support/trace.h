@@ -1,5 +1,5 @@
 // One number for everything that a simulation has done with one seed: the same before and after a
-// change that nobody may notice. docs/testing.md, "Traces", says how to compare two trees.
+// change that nobody may notice. docs/testing.md ("Traces") says how to compare two trees.
 //
 // What goes into a trace is what others can see of the code under test: bytes on the wire, texts of
 // states, log lines, instants. No type of the program, because the program's types may change.

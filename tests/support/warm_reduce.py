@@ -43,7 +43,8 @@ class WarmReduce:
     """A server that creates a copy of itself for each worker. The caller's interpreter must have
     torch."""
 
-    def __init__(self, path):
+    def __init__(self, path, serve_one=None):
+        """`serve_one`: what a copy does for a worker in place of be_a_rank()."""
         import torch.distributed  # noqa: F401  Loaded in the parent, so that copies have it.
         self.path = str(path)
         listener = socket.socket(socket.AF_UNIX)
@@ -55,7 +56,7 @@ class WarmReduce:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                serve(listener, test)
+                serve(listener, test, serve_one or be_a_rank)
             finally:
                 os._exit(1)
         listener.close()
@@ -94,7 +95,7 @@ def take_environment(environment):
     torch.distributed.set_debug_level_from_env()
 
 
-def serve(listener, test):
+def serve(listener, test, serve_one):
     end_with(test)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -102,7 +103,7 @@ def serve(listener, test):
     os.closerange(FIRST_FD, listener.fileno())
     os.closerange(listener.fileno() + 1, OPEN_FILES_MAX)
     while True:
-        serve_in_a_copy(listener, be_a_rank)
+        serve_in_a_copy(listener, serve_one)
 
 
 def be_a_rank(worker):

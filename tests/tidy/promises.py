@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""Checks the table of promises in docs/security.md: each promise names tests, and each named test
-exists.
+"""Checks the promises of docs/security.md: each promise has a number, tests/tidy/promises.md names its
+tests, and each named test exists. Tests that other sentences of docs/security.md name are checked as
+well.
 
-Each row of a table under "| promise | test |" must name a test; tests that other sentences name are
-checked as well. A test is named by its ctest name (`e2e.tls`), optionally followed by classes
-(Nodes) and by its methods or parts of their names (`sighup`). A Catch2 test is named by its whole
-name, as in unit "tls: the text is not readable on the wire".
+A test is named by its ctest name (`e2e.tls`), optionally followed by classes (Nodes) and by its
+methods or parts of their names (`sighup`). A Catch2 test is named by its whole name, as in
+unit "tls: the text is not readable on the wire".
 """
 import pathlib
 import re
 import sys
 
+DOCUMENT = "docs/security.md"
+LIST = "tests/tidy/promises.md"
 SUITE = re.compile(r"(?:e2e|attack)\.\w+|http_server")
 CASE = re.compile(r'TEST_CASE\w*\((?:\w+,\s*)?((?:"(?:[^"\\]|\\.)*"\s*)+)')
 # unit "a name", "a name"; `a ctest name or a method`; Class
 PART = re.compile(r'unit ("[^"]+"(?:, "[^"]+")*)|`([^`]+)`|(\b[A-Z][A-Za-z0-9]*\b)')
+PROMISE = re.compile(r"\| ([A-Z]\d+) \| (.+) \|")
 
 
 class Tests:
@@ -57,29 +60,51 @@ def is_there(tests, kind, name, suite):
     return re.search(pattern, script, re.MULTILINE) is not None
 
 
-def problems(text, tests):
+def rows(text):
+    """(line, number of the promise, the rest of the row) of each row of a table of promises."""
+    for line, row in enumerate(text.splitlines(), 1):
+        if match := PROMISE.fullmatch(row):
+            yield line, *match.groups()
+
+
+def unnumbered(text):
+    """The rows of the tables of promises that have no number."""
     inside = False
-    for number, line in enumerate(text.splitlines(), 1):
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
-        inside = bool(cells) and (inside or cells == ["promise", "test"])
-        if not inside or cells == ["promise", "test"] or set(line) <= set("|- "):
-            continue
-        named = list(references(cells[-1]))
+    for line, row in enumerate(text.splitlines(), 1):
+        inside = row == "| | promise |" or (inside and row.startswith("|"))
+        if inside and row != "| | promise |" and not set(row) <= set("|- ") and not PROMISE.fullmatch(row):
+            yield line, row
+
+
+def problems(document, test_list, tests):
+    promised = [number for _, number, _ in rows(document)]
+    listed = [number for _, number, _ in rows(test_list)]
+    if not promised:
+        yield f"{DOCUMENT}: there are no promises"
+    for line, row in unnumbered(document):
+        yield f"{DOCUMENT}:{line}: a promise without a number: {row}"
+    for numbers, place in ((promised, DOCUMENT), (listed, LIST)):
+        for number in {number for number in numbers if numbers.count(number) > 1}:
+            yield f"{place}: {number} stands there twice"
+    for number in sorted(set(promised) ^ set(listed)):
+        yield f"{number} stands in {DOCUMENT if number in promised else LIST} only"
+    for line, number, cell in rows(test_list):
+        named = list(references(cell))
         if not named:
-            yield number, f"names no test: {line}"
+            yield f"{LIST}:{line}: {number} names no test: {cell}"
         for kind, name, suite in named:
             if not is_there(tests, kind, name, suite):
-                yield number, f"there is no {kind} {name}" + (f" in {suite}" if suite else "")
+                yield f"{LIST}:{line}: there is no {kind} {name}" + (f" in {suite}" if suite else "")
+    for kind, name, suite in references(re.sub(r"```.*?```", "", document, flags=re.DOTALL)):
+        if kind in ("suite", "unit") and not is_there(tests, kind, name, suite):
+            yield f"{DOCUMENT}: there is no {kind} {name}"
 
 
 def main(root):
     tests = Tests(root / "tests")
-    text = (root / "docs/security.md").read_text()
-    found = [f"docs/security.md:{number}: {what}" for number, what in problems(text, tests)]
-    for kind, name, suite in references(re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
-        if kind in ("suite", "unit") and not is_there(tests, kind, name, suite):
-            found.append(f"docs/security.md: there is no {kind} {name}")
-    print("\n".join(sorted(set(found))) or "promises: each one names tests that are there")
+    document, test_list = ((root / name).read_text() for name in (DOCUMENT, LIST))
+    found = sorted(set(problems(document, test_list, tests)))
+    print("\n".join(found) or "promises: each one names tests that are there")
     return 1 if found else 0
 
 

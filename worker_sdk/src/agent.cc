@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -46,11 +47,30 @@ class Channel {
       send("{\"type\":\"progress_end\"}\n");
   }
 
-  std::optional<Clock::time_point> deadline() {
+  void promise_end() {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(promised_, true) && fd_ >= 0) send("{\"type\":\"ends_itself\"}\n");
+  }
+
+  std::optional<AgentNotice> notice() {
+    const std::lock_guard lock(mutex_);
     receive();
-    return notices_.deadline();
+    return notices_.notice();
+  }
+
+  void answer_notice() {
+    const std::lock_guard lock(mutex_);
+    receive();
+    if (fd_ < 0) return;
+    // Without a number the answer is to the notice of another rank.
+    const std::string id =
+        notices_.notice() ? ",\"id\":" + std::to_string(notices_.notice()->id) : std::string();
+    send("{\"type\":\"saved\"" + id + "}\n");
+  }
+
+  bool is_open() {
+    const std::lock_guard lock(mutex_);
+    return fd_ >= 0;
   }
 
  private:
@@ -119,16 +139,49 @@ Channel& channel() {
 
 }  // namespace
 
-void report_progress(std::int64_t step) {
+bool available() {
+  return channel().is_open();
+}
+
+void progress(std::int64_t step) {
   channel().report(step);
 }
 
-void end_progress() {
+void progress_end() {
   channel().end_reports();
 }
 
+void ends_itself() {
+  channel().promise_end();
+}
+
+std::optional<AgentNotice> notice() {
+  return channel().notice();
+}
+
+void saved() {
+  channel().answer_notice();
+}
+
+std::int64_t generation() {
+  const char* const text = std::getenv("MUSTER_GENERATION");
+  std::int64_t number = 0;
+  if (text != nullptr) std::from_chars(text, text + std::strlen(text), number);
+  return number;
+}
+
+void report_progress(std::int64_t step) {
+  progress(step);
+}
+
+void end_progress() {
+  progress_end();
+}
+
 std::optional<Clock::time_point> preemption_deadline() {
-  return channel().deadline();
+  ends_itself();
+  const auto last = notice();
+  return last ? std::optional(last->deadline) : std::nullopt;
 }
 
 }  // namespace muster

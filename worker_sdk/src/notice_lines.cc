@@ -1,8 +1,6 @@
 #include "notice_lines.h"
 
-#include <algorithm>
-#include <charconv>
-#include <system_error>
+#include "flat_json.h"
 
 namespace muster {
 
@@ -10,20 +8,37 @@ namespace {
 
 constexpr double kMaxSeconds = 1e9;  // Longer than the uptime of any machine. Fits the clock.
 
-/// Returns the value of a number in a line. The line is a flat JSON object, as the agent writes it.
-std::optional<double> number_of(std::string_view line, std::string_view quoted_name) {
-  const std::size_t key = line.find(quoted_name);
-  if (key == std::string_view::npos) return std::nullopt;
-  line.remove_prefix(key + quoted_name.size());
-  const std::size_t colon = line.find_first_not_of(" \t");
-  if (colon == std::string_view::npos || line[colon] != ':') return std::nullopt;
-  line.remove_prefix(colon + 1);
-  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  // from_chars and not strtod: after setlocale(), strtod expects a comma in some languages.
-  double value = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  if (error != std::errc()) return std::nullopt;
-  return value;
+/// [[first, last], …]. Anything else gives no ranges.
+std::vector<std::pair<int, int>> ranges_in(std::string_view text) {
+  std::vector<std::pair<int, int>> ranges;
+  for (const std::string_view item : FlatJson::items_of(text)) {
+    const auto ends = FlatJson::items_of(item);
+    if (ends.size() != 2) return {};
+    const auto first = FlatJson::integer_in(ends[0]);
+    const auto last = FlatJson::integer_in(ends[1]);
+    if (!first || !last || *first < 0 || *last < *first || *last > INT32_MAX) return {};
+    ranges.emplace_back(static_cast<int>(*first), static_cast<int>(*last));
+  }
+  return ranges;
+}
+
+std::optional<AgentNotice> notice_in(std::string_view line) {
+  const auto message = FlatJson::parse(line);
+  if (!message || message->text("type") != "preempt") return std::nullopt;
+  // deadline_s is not used: it counts from the time when the line was sent, which is not known
+  // here.
+  const auto seconds = message->number("deadline_monotonic_s");
+  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds)) return std::nullopt;
+  AgentNotice notice;
+  notice.deadline =
+      NoticeLines::Clock::time_point(std::chrono::duration_cast<NoticeLines::Clock::duration>(
+          std::chrono::duration<double>(*seconds)));
+  notice.reason = message->text("reason").value_or("");
+  notice.doomed = message->raw("doomed") != "false";
+  if (const auto ranks = message->raw("doomed_ranks")) notice.doomed_ranks = ranges_in(*ranks);
+  notice.follow = message->text("follow").value_or("");
+  if (const auto id = message->raw("id")) notice.id = FlatJson::integer_in(*id).value_or(0);
+  return notice;
 }
 
 }  // namespace
@@ -33,23 +48,12 @@ bool NoticeLines::add(std::string_view bytes) {
   std::size_t begin = 0;
   for (auto end = buffer_.find('\n'); end != std::string::npos; end = buffer_.find('\n', begin)) {
     if (end - begin > kMaxLineBytes) return false;
-    handle_line(std::string_view(buffer_).substr(begin, end - begin));
+    if (auto notice = notice_in(std::string_view(buffer_).substr(begin, end - begin)))
+      notice_ = std::move(notice);
     begin = end + 1;
   }
   buffer_.erase(0, begin);
   return buffer_.size() <= kMaxLineBytes;
-}
-
-void NoticeLines::handle_line(std::string_view line) {
-  // deadline_s is not used: it counts from the time when the line was sent, which is not known
-  // here.
-  const auto seconds = number_of(line, "\"deadline_monotonic_s\"");
-  // NaN fails both comparisons. Other types of lines are from later versions and are skipped.
-  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds) ||
-      line.find("\"preempt\"") == std::string_view::npos)
-    return;
-  deadline_ = Clock::time_point(
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds)));
 }
 
 }  // namespace muster

@@ -1,14 +1,15 @@
-// Parses the agent's notices on the worker channel: the deadline by which this process must end.
+// Parses the agent's notices on the worker channel: until when, and why, this process must end.
 //
-// This class has no socket: bytes go in, a deadline comes out. docs/worker_channel.md describes the
+// This class has no socket: bytes go in, a notice comes out. docs/worker_channel.md describes the
 // protocol.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "muster/agent.h"
 
 namespace muster {
 
@@ -19,14 +20,12 @@ class NoticeLines {
 
   /// Returns false if a line is too long. The channel is then not usable any more.
   bool add(std::string_view bytes);
-  /// The deadline of the last notice.
-  std::optional<Clock::time_point> deadline() const { return deadline_; }
+  /// The last notice. A line that is no JSON object, or lacks a deadline, is skipped.
+  const std::optional<AgentNotice>& notice() const { return notice_; }
 
  private:
-  void handle_line(std::string_view line);
-
   std::string buffer_;  // The begin of an incomplete line.
-  std::optional<Clock::time_point> deadline_;
+  std::optional<AgentNotice> notice_;
 };
 
 }  // namespace muster

@@ -1,388 +1,415 @@
 "use strict";
 // Shows the data of /api/v1 live. Every text from the server is set through textContent, so that no text becomes HTML.
 
-const by = (id) => document.getElementById(id);
-const NODE_SIGNS = {
-  working: ["\u25cf", "good"], finished: ["\u2713", "calm"], joined: ["\u25d0", "wait"], preparing: ["\u25d0", "wait"],
-  waiting: ["\u25d4", "wait"], resuming: ["\u21bb", "wait"], restarting: ["\u21bb", "wait"], spare: ["\u25cb", "calm"],
-  absent: ["\u2715", "bad"], kept_out: ["\u2298", "wait"],
-};
-const RUN_TONES = {
-  running: "good", succeeded: "calm", failed: "bad", restarting: "wait", gathering: "wait", preparing: "wait",
-  recovering: "wait", closed: "calm", empty: "calm",
-};
-const EVENT_WORDS = {
-  run_began: "began", node_joined: "node joined", node_left: "node left", node_lost: "node lost",
-  round_complete: "round complete", round_restarts: "restart", round_resumed: "round resumed",
-  round_not_resumed: "round not resumed", run_closed: "closed", run_succeeded: "succeeded", run_failed: "failed",
-  run_broken: "broken", node_drained: "node drained", node_excluded: "node excluded", node_allowed: "node allowed",
-};
-const EVENT_TONES = {
-  node_lost: "bad", run_failed: "bad", run_broken: "bad", round_restarts: "wait", round_not_resumed: "wait",
-  node_drained: "wait", node_excluded: "wait",
-  round_complete: "good", round_resumed: "good", run_succeeded: "calm",
-};
-const NODES_AGAIN_MS = 2000;
-const LEADER_AGAIN_MS = 5000;
+const TICK_MS = 5000;
+const STILL_HERE_MS = 20_000;
+const HUB_WITHIN_MS = 3000;
+const FILTER_FROM = 20;
 
-let chosen = "";       // The id of the chosen run.
-let stream = null;     // The stream of its events.
-let nodes = [];        // Its nodes, as the server sent them last.
-let pressed = "";      // The name of the chosen node.
-let nodesTimer = 0;
-let list = null;       // The stream of the list of runs.
-let listTimer = 0;
-let standsBy = false;  // Whether this musterd stood by when it was last asked.
+let chosen = "";      // The id of the chosen run.
+let run = null;       // It, as the server sent it last.
+let runs = null;      // The list, as the server sent it last.
+let steps = null;     // Of the chosen run.
+let clockAhead = 0;   // The server's clock minus this one's, in ms.
+let lostAt = 0;       // When the connection was lost; 0: it is there.
+let server = null;
+let absence = "";     // Why there is nothing to see of the chosen run.
 
-function make(tag, text, tone) {
-  const element = document.createElement(tag);
-  if (text !== undefined) element.textContent = text;
-  if (tone) element.className = tone;
+const serverNow = () => Date.now() + clockAhead;
+
+// A time that stays right: "2 min ago", and UTC for those who point at it.
+function timeOf(ms, show = "ago") {
+  const element = make("time");
+  element.dateTime = new Date(ms).toISOString();
+  element.title = fullUtc(ms);
+  element.dataset.show = show;
+  tick(element);
   return element;
 }
-
-function span(seconds) {
-  if (seconds === null || seconds === undefined) return "";
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  const whole = Math.floor(seconds);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor(whole % 3600 / 60)} min`;
-}
-
-const orDash = (value) => value === null || value === undefined ? "\u2013" : String(value);
-// The date is left out on its own day: histories reach back for weeks.
-function clock(at) {
-  const time = new Date(at);
-  const today = time.toDateString() === new Date().toDateString();
-  return today ? time.toLocaleTimeString() : time.toLocaleString();
-}
-
-function setLive(text, lost) {
-  by("live").textContent = text;
-  by("live").classList.toggle("lost", Boolean(lost));
+function tick(element) {
+  const ms = Date.parse(element.dateTime);
+  const seconds = (serverNow() - ms) / 1000;
+  const texts = {span: () => span(Math.max(1, seconds)), short: () => ago(Math.max(2, seconds)).replace(" ago", ""), ago: () => ago(seconds), until: () => seconds < 0 ? `in ${span(-seconds)}` : "now"};
+  setText(element, texts[element.dataset.show]());
 }
 
 // --- the list of runs ---
 
-function runEntry(run) {
+const GROUPS = ["Failed", "Not at work", "Running", "Ended"];
+
+function entryLine(entry) {
+  if (hasEnded(entry)) return entry.ended_at ? ["ended ", timeOf(Date.parse(entry.ended_at))] : ["ended"];
+  const age = entry.began_at ? [" \u00b7 ", timeOf(Date.parse(entry.began_at), "short")] : [];
+  return [`${nodesText(entry)} nodes`, ...age];
+}
+
+function runEntry(entry) {
   const item = document.createElement("li");
   const button = make("button");
   button.type = "button";
-  button.dataset.id = run.id;
-  button.append(make("b", run.id));
+  button.dataset.id = entry.id;
+  if (entry.id === chosen) button.setAttribute("aria-current", "true");
+  const name = make("b");
+  const sign = make("span", RUN_SIGNS[entry.state] ?? "?", RUN_TONES[entry.state]);
+  sign.setAttribute("aria-hidden", "true");
+  name.append(sign, ` ${entry.id}`);
   const line = document.createElement("small");
-  line.append(make("span", run.state, RUN_TONES[run.state]),
-    ` \u00b7 round ${run.round} \u00b7 ${run.nodes_in_round} of ${run.nodes} nodes`);
-  button.append(line);
-  button.addEventListener("click", () => { location.hash = encodeURIComponent(run.id); });
+  line.append(make("span", runWords(entry.state), RUN_TONES[entry.state]), " \u00b7 ", ...entryLine(entry));
+  button.append(name, line);
+  button.addEventListener("click", () => { location.hash = encodeURIComponent(entry.id); });
   item.append(button);
   return item;
 }
 
-function showRuns(list) {
-  const focused = document.activeElement?.dataset?.id;
-  by("runs").replaceChildren(...list.runs.map(runEntry));
-  by("total").textContent = list.total > list.runs.length ? `${list.runs.length} of ${list.total}` : String(list.total);
-  by("no-runs").hidden = list.total > 0;
-  markChosen();
+function showRuns() {
+  if (!runs) return;
+  const focused = document.activeElement?.closest?.("#runs button")?.dataset.id;
+  const filter = by("filter").value.toLowerCase();
+  const sorted = [...runs.runs].sort(byUrgency);
+  const wanted = sorted.filter((entry) => entry.id.toLowerCase().includes(filter));
+  const groups = [];
+  for (const [i, title] of GROUPS.entries()) {
+    const own = wanted.filter((entry) => urgency(entry) === i);
+    if (!own.length) continue;
+    const list = document.createElement("ul");
+    list.append(...own.map(runEntry));
+    if (sorted.length > 1) groups.push(make("h3", title));
+    groups.push(list);
+  }
+  by("runs").replaceChildren(...groups);
+  by("filter-label").hidden = sorted.length < FILTER_FROM && !filter;
+  by("total").textContent = runs.total > runs.runs.length ? `${runs.runs.length} of ${runs.total}` : String(runs.total);
+  by("no-runs").hidden = runs.total > 0;
   if (focused) buttonOf(focused)?.focus();
-  if (!chosen && list.runs.length === 1) location.replace(`#${encodeURIComponent(list.runs[0].id)}`);
+  // The one that needs attention most is what people have come for.
+  if (!chosen && sorted.length) location.replace(`#${encodeURIComponent(sorted[0].id)}`);
+  showWhich();
 }
 
 function buttonOf(id) {
   return [...by("runs").querySelectorAll("button")].find((button) => button.dataset.id === id);
 }
 
-function markChosen() {
-  for (const button of by("runs").querySelectorAll("button")) {
-    if (button.dataset.id === chosen) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
-  }
-}
-
 // --- the chosen run ---
 
-function showFacts(run) {
-  const wanted = run.min_nodes === run.max_nodes ? orDash(run.min_nodes) : `${run.min_nodes} to ${run.max_nodes}`;
-  const facts = [["Round", run.round], ["Generation", run.generation],
-    ["Restarts", `${run.restarts_used} of ${orDash(run.restarts_allowed)}`],
-    ["Nodes in the round", `${run.nodes_in_round} of ${run.nodes}`], ["Wanted", wanted]];
-  if (run.last_call_seconds !== null) facts.push(["Last call ends in", span(run.last_call_seconds)]);
-  by("facts").replaceChildren(...facts.map(([name, value]) => {
-    const box = document.createElement("div");
-    box.append(make("dt", name), make("dd", orDash(value)));
-    return box;
-  }));
+function fact(name, ...value) {
+  const box = document.createElement("div");
+  const text = document.createElement("dd");
+  text.append(...value);
+  box.append(make("dt", name), text);
+  return box;
 }
 
-function who(event) {
-  if (!event.node) return "";
-  return event.group_rank === null ? event.node : `node ${event.group_rank} (${event.node})`;
+function showFacts() {
+  const facts = [];
+  const took = run.began_at && run.ended_at ? (Date.parse(run.ended_at) - Date.parse(run.began_at)) / 1000 : null;
+  if (!hasEnded(run)) facts.push(fact("Nodes", needs(run) ? `${nodesText(run)}` : nodesText(run)));
+  const found = stepsOf(nodes);
+  if (found) {
+    const slowest = found.least < found.most && found.rank !== null ? make("small", ` slowest: rank ${found.rank}`) : "";
+    facts.push(fact("Step", stepsText(found), slowest));
+  }
+  facts.push(fact("Restarts", budgetsText(run) || restartsText(run)));
+  if (fruitlessText(run)) facts.push(fact("Without progress", fruitlessText(run)));
+  if (run.state === "running" && isNumber(run.up_seconds))
+    facts.push(fact("Up since", timeOf(Date.parse(run.at) - 1000 * run.up_seconds)));
+  if (hasEnded(run)) {
+    if (run.ended_at) facts.push(fact("Ended", timeOf(Date.parse(run.ended_at))));
+    if (took !== null) facts.push(fact("Ran for", span(took)));
+  } else if (run.began_at) facts.push(fact("Began", timeOf(Date.parse(run.began_at))));
+  const workers = workersText(nodes);
+  if (workers) facts.push(fact("Workers", workers));
+  if (run.last_call_seconds !== null && run.lacking === 0) facts.push(fact("Begins at the latest in", span(run.last_call_seconds)));
+  by("facts").replaceChildren(...facts);
 }
 
-function showFailure(failure, report) {
+function showBanner() {
+  const banner = bannerOf(run);
+  const failed = run.state === "failed" && run.first_failure;
+  by("banner").hidden = !banner;
+  if (!banner) return;
+  by("banner").className = banner.tone;
+  // Of a failed run the headline is what failed.
+  const fatal = failed && !isCured(run, run.first_failure) ? failureWords(run.first_failure, run.first_failure_report).title : "";
+  const title = banner.title || fatal || banner.lines[0];
+  by("banner-title").replaceChildren(title, ...(banner.since ? [", gone for ", timeOf(banner.since, "span")] : []),
+    ...(banner.until ? [" ", timeOf(banner.until, "until")] : []));
+  setText(by("reason"), banner.lines.filter((line) => line && line !== title).join(banner.until ? " \u00b7 " : " "));
+  const at = Date.parse(run.at);
+  const lines = run.missing.map((node) => {
+    const {name, rest, since} = missingText(node, at);
+    const item = document.createElement("li");
+    item.append(make("b", name), ` ${rest}`);
+    if (since && !banner.since) item.append(", gone for ", timeOf(since, "span"));
+    return item;
+  });
+  if (run.missing_total > run.missing.length) lines.push(make("li", `and ${run.missing_total - run.missing.length} more`));
+  const others = run.lacking - run.missing_total;  // The title has the number if none is missing by name.
+  if (run.missing_total > 0 && others > 0) lines.push(make("li", `and ${others} more must come`));
+  by("missing-list").replaceChildren(...lines);
+}
+
+function showFailure() {
+  const failure = run.first_failure;
   by("failure").hidden = !failure;
   if (!failure) return;
-  by("failure-who").textContent = `${who(failure) || "the run"} at ${clock(failure.at)}, round ${failure.round}`;
-  const lines = [failure.text];
-  if (report) {
-    lines.push(`rank ${report.rank} (local rank ${report.local_rank}, pid ${report.pid}) ${report.exit}`);
-    for (const words of [report.because, report.message, report.stderr_end]) if (words) lines.push("", words.trimEnd());
-  }
-  by("failure-text").textContent = lines.join("\n");
+  const report = run.first_failure_report;
+  const cured = isCured(run, failure);
+  const {title, from, line} = failureWords(failure, report);
+  const later = run.events.filter((event) => event.number > failure.number &&
+    (event.kind === "node_lost" || (event.kind === "round_restarts" && event.cause === "workers_failed"))).length;
+  by("failure-sign").className = cured ? "calm" : "bad";
+  const cost = run.restarts_used ? `, ${counted(run.restarts_used, "restart")} used` : "";
+  // The banner of a failed run has the reason already.
+  const words = cured ? [`cured${cost}`, later ? `${later} later, see the history` : ""] : [line];
+  setText(by("failure-title"), cured || by("banner").hidden || by("banner-title").textContent !== title ? `${from}${title}` : "First failure");
+  by("failure-who").replaceChildren(...[...words.filter(Boolean).join(" \u00b7 "), " \u00b7 "].filter((part) => words.some(Boolean) && part),
+    timeOf(Date.parse(failure.at)));
+  setText(by("failure-line"), cured ? line : "");
+  const because = report?.because ?? "";
+  by("failure-because").hidden = !because;
+  setText(by("failure-because"), because);
+  setText(by("failure-text"), reportText(report) || failure.text);
+  setCommand(by("failure-command"), musterctl(location.host, "why", chosen));
+  by("failure").classList.toggle("cured", cured);
+  // What is new opens or closes; afterwards it is as the reader has left it.
+  const key = `${chosen} ${failure.number} ${cured}`;
+  if (by("failure").dataset.key === key) return;
+  by("failure").dataset.key = key;
+  by("failure").open = !cured;
 }
 
-function showMissing(run) {
-  const lines = run.missing.map((node) => {
-    const where = `node ${orDash(node.group_rank)} (${node.name})`;
-    return node.expected ? `${where} is alive and about to come back`
-      : `${where} is gone since ${clock(Date.parse(run.at) - 1000 * node.since_seconds)}: ${node.why}`;
-  });
-  if (run.missing_total > run.missing.length) lines.push(`and ${run.missing_total - run.missing.length} more`);
-  if (run.lacking > 0) lines.push(`${run.lacking} more ${run.lacking === 1 ? "node" : "nodes"} must come`);
-  by("missing").hidden = lines.length === 0;
-  by("missing-list").replaceChildren(...lines.map((line) => make("li", line)));
+// The ended run before this one that had the same id.
+function showPrevious() {
+  const before = run.previous;
+  by("previous").hidden = !before;
+  if (!before) return;
+  const reason = headlineOf(before.first_failure_report) || before.reason;
+  const when = before.ended_at ? ["ended ", timeOf(Date.parse(before.ended_at)), ": "] : [];
+  by("previous-title").replaceChildren("The run before, of the same id, ", ...when,
+    make("b", before.state, RUN_TONES[before.state]), reason ? ` \u00b7 ${reason}` : "");
+  setText(by("previous-text"), reportText(before.first_failure_report) || before.first_failure?.text || before.reason || before.state);
 }
 
-function historyEntry(event) {
+function historyEntry(row) {
   const item = document.createElement("li");
-  const time = make("time", clock(event.at));
-  time.dateTime = event.at;
-  const text = document.createElement("span");
-  text.append(make("b", EVENT_WORDS[event.kind] ?? event.kind, EVENT_TONES[event.kind]));
-  const words = [`round ${event.round}`];
-  if (event.cause) words.push(event.cause.replaceAll("_", " "));
-  if (event.node) words.push(who(event));
-  if (event.took_seconds !== undefined) words.push(`after ${span(event.took_seconds)}`);
-  if (event.text) words.push(event.text);
-  if (event.like_events) words.push(`and ${event.like_events} more of this kind`);
-  text.append(words.join(" \u00b7 "));
-  item.append(time, text);
+  const at = Date.parse(row.at);
+  const stamp = make("span", utc(at, serverNow()), "stamp");
+  const text = make("span");
+  if (row.title) text.append(make("b", row.title, row.tone));
+  text.append(row.words);
+  item.append(stamp, timeOf(at), text);
   return item;
 }
 
-function showRun(run) {
-  by("none").hidden = true;
-  by("chosen").hidden = false;
-  by("id").textContent = run.id;
-  by("state").textContent = run.state;
+function showSpeed() {
+  const any = steps?.rates.length > 0;
+  by("speed").hidden = !any;
+  if (!any) return;
+  const last = steps.rates.at(-1);
+  const rank = last.slowest_rank === null ? "" : ` (rank ${last.slowest_rank})`;
+  const key = (tone, text) => {
+    const part = make("span", undefined, "key");
+    const mark = make("span", undefined, `mark ${tone}`);
+    mark.setAttribute("aria-hidden", "true");
+    part.append(mark, text);
+    return part;
+  };
+  by("speed-legend").replaceChildren(key("mean", `the run: ${rateText(last.steps_per_second)}`),
+    key("slowest", `its slowest rank: ${rateText(last.slowest)}${rank}`));
+  const restarts = run.events.filter((event) => event.kind === "round_restarts").map((event) => Date.parse(event.at));
+  const until = hasEnded(run) && run.ended_at ? Date.parse(run.ended_at) : serverNow();
+  drawPlot(by("plot"), steps, restarts, until, Math.max(260, by("plot").clientWidth));
+}
+
+const ICON_COLOURS = {good: "#00664b", calm: "#0058a3", wait: "#9a6800", bad: "#b03a00", "": "#565d66"};
+function showIcon(tone) {
+  const icon = document.querySelector("link[rel=icon]");
+  if (icon.dataset.tone === tone) return;
+  icon.dataset.tone = tone;
+  icon.href = "data:image/svg+xml," + encodeURIComponent('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">' +
+    `<rect width="16" height="16" rx="3" fill="${ICON_COLOURS[tone]}"/>` +
+    '<path d="M3 12V4h2l3 4 3-4h2v8h-2V7.500L8 11 5 7.500V12z" fill="#fff"/></svg>');
+}
+
+function showTitle() {
+  const state = run ? `${RUN_SIGNS[run.state] ?? ""} ${lostAt ? "was " : ""}${runWords(run.state)} \u00b7 ${run.id} \u00b7 ` : "";
+  document.title = `${state}${server?.host || "muster"} \u00b7 muster`;
+  showIcon(lostAt || !run ? "" : RUN_TONES[run.state]);
+}
+
+function showRun() {
+  setText(by("id"), run.id);
   by("state").className = `badge ${RUN_TONES[run.state] ?? ""}`;
-  by("reason").textContent = run.reason;
-  document.title = `${run.state} \u00b7 ${run.id} \u00b7 muster`;
-  showFacts(run);
-  showFailure(run.first_failure, run.first_failure_report);
-  showMissing(run);
-  by("history").replaceChildren(...[...run.events].reverse().map(historyEntry));
+  const state = `${lostAt ? "was " : ""}${runWords(run.state)}`;
+  if (by("state").textContent && by("state").textContent !== state && !lostAt && by("id").dataset.told === run.id)
+    announce(`${run.id}: ${state}`);
+  by("id").dataset.told = run.id;
+  setText(by("state"), state);
+  showTitle();
+  showFacts();
+  showBanner();
+  showFailure();
+  showPrevious();
+  showSpeed();
+  by("history").replaceChildren(...groupHistory(run.events).map(historyEntry));
 }
 
-// --- its nodes ---
-
-// The state of the workers, from the latest report of their node.
-function reportParts(report) {
-  const counts = {};
-  for (const worker of report.workers) counts[worker.state] = (counts[worker.state] ?? 0) + 1;
-  const parts = [Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ") || "no workers yet"];
-  const steps = report.workers.filter((worker) => worker.step !== null).map((worker) => worker.step);
-  if (steps.length > 0) parts.push(`step ${Math.min(...steps)}`);
-  parts.push(`started ${report.starts} ${report.starts === 1 ? "time" : "times"}`);
-  if (report.failure) parts.push(`last failure: rank ${report.failure.rank} ${report.failure.exit}`);
-  return parts;
-}
-
-const stateWords = (state) => state.replaceAll("_", " ");
-const counted = (count, word) => `${count} ${count === 1 ? word : word + (word.endsWith("s") ? "es" : "s")}`;
-
-function nodeText(node) {
-  const parts = [`${node.name}: ${stateWords(node.state)}`, node.kind];
-  if (node.group_rank !== null) parts.push(`node rank ${node.group_rank}`);
-  if (node.first_rank !== null && node.local_world_size !== null) {
-    const last = node.first_rank + node.local_world_size - 1;
-    parts.push(last > node.first_rank ? `ranks ${node.first_rank} to ${last}` : `rank ${node.first_rank}`);
-  } else if (node.local_world_size !== null) parts.push(`${node.local_world_size} workers`);
-  if (node.absent_seconds !== null) parts.push(`without a connection for ${span(node.absent_seconds)}`);
-  else if (node.silent_seconds !== null) parts.push(`last heard ${span(node.silent_seconds)} ago`);
-  if (node.spare) parts.push("a spare");
-  if (node.kept_out) parts.push(`${node.kept_out} by an operator`);
-  const {failures, losses} = node.strikes;
-  if (failures + losses > 0) parts.push(`strikes of its host: ${counted(failures, "failure")}, ${counted(losses, "loss")}`);
-  if (node.report) parts.push(...reportParts(node.report));
-  parts.push(`address ${node.address}, agent's pid ${node.pid}`);
-  return parts.join(" \u00b7 ");
-}
-
-function fillNode(button, node) {
-  const [sign, tone] = NODE_SIGNS[node.state] ?? ["?", "bad"];
-  const text = `${sign} ${orDash(node.group_rank)}`;
-  if (button.textContent !== text) button.textContent = text;
-  button.className = tone;
-  button.title = nodeText(node);
-  button.dataset.name = node.name;
-  button.setAttribute("aria-label", `node ${orDash(node.group_rank)}, ${stateWords(node.state)}`);
-  button.setAttribute("aria-pressed", String(node.name === pressed));
-}
-
-function showNodes() {
-  const grid = by("nodes");
-  while (grid.childElementCount > nodes.length) grid.lastElementChild.remove();
-  const fresh = document.createDocumentFragment();
-  for (let i = grid.childElementCount; i < nodes.length; ++i) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.tabIndex = i === 0 ? 0 : -1;
-    fresh.append(button);
+// Which of: the run, why there is none, or what to do where there is no run at all.
+function showWhich() {
+  const isEmpty = runs?.total === 0 && !chosen;
+  by("empty").hidden = !isEmpty;
+  by("chosen").hidden = !run;
+  by("none").hidden = Boolean(run) || isEmpty;
+  document.body.classList.toggle("no-run", isEmpty);
+  if (isEmpty) {
+    const host = server?.host || location.hostname;
+    setCommand(by("empty-command"), `muster --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=${host}:${server?.port ?? 29400} --rdzv-id=job-17 train.py`);
   }
-  grid.append(fresh);
-  const counts = {};
-  let i = 0;
-  for (const button of grid.children) {
-    const node = nodes[i++];
-    counts[node.state] = (counts[node.state] ?? 0) + 1;
-    fillNode(button, node);
-  }
-  by("node-counts").textContent = String(nodes.length);
-  by("legend").replaceChildren(...Object.entries(counts).map(([state, count]) => {
-    const [sign, tone] = NODE_SIGNS[state] ?? ["?", "bad"];
-    const item = document.createElement("li");
-    item.append(make("span", sign, tone), ` ${count} ${stateWords(state)}`);
-    return item;
-  }));
-  const node = nodes.find((one) => one.name === pressed);
-  by("node").textContent = node ? nodeText(node) : "Choose a node for its ranks and its last keep-alive.";
+  if (!run) setText(by("none"), absence || (chosen ? "Waiting for this run." : "Waiting for the list of runs."));
 }
 
-async function fetchNodes() {
-  clearTimeout(nodesTimer);
-  const id = chosen;
-  if (!id) return;
-  if (!document.hidden) {
-    try {
-      const reply = await fetch(`/api/v1/runs/${encodeURIComponent(id)}/nodes`);
-      if (reply.ok && id === chosen) {
-        const rank = (node) => node.group_rank ?? Infinity;
-        nodes = (await reply.json()).nodes.sort((a, b) => rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0);
-        showNodes();
-      }
-    } catch {
-      // The event streams show that the connection is lost, and reconnect by themselves.
-    }
+// --- the connection ---
+
+function setLive(text) {
+  lostAt = text ? lostAt || Date.now() : 0;
+  setText(by("live"), text ? "not up to date" : "live");
+  by("live").classList.toggle("lost", Boolean(text));
+  document.body.classList.toggle("stale", Boolean(text));
+  by("lost").hidden = !text;
+  if (text) {
+    const known = run ?? runs;
+    const since = known ? ` What you see is as of ${utc(lostAt + clockAhead, serverNow())} UTC.` : "";
+    setText(by("lost"), `${text[0].toUpperCase()}${text.slice(1)}.${since}`);
   }
-  clearTimeout(nodesTimer);
-  nodesTimer = setTimeout(fetchNodes, NODES_AGAIN_MS);
+  if (run) showRun();
+  else showTitle();
+}
+
+const HANDLERS = {
+  live: () => {
+    setLive("");
+    if (!server) fetchServer();
+  },
+  lost: (text) => setLive(text),
+  runs: (text) => {
+    runs = JSON.parse(text);
+    clockAhead = Date.parse(runs.at) - Date.now();
+    showRuns();
+  },
+  run: (text) => {
+    run = JSON.parse(text);
+    absence = "";
+    clockAhead = Date.parse(run.at) - Date.now();
+    showWhich();
+    showRun();
+    showNodes();
+  },
+  forgotten: () => {
+    absence = "musterd does not know this run: it has not begun, or is forgotten.";
+    if (!run) return showWhich();
+    by("banner").hidden = false;
+    setText(by("banner-title"), "musterd has forgotten this run");
+    setText(by("reason"), "Nobody was in it any more.");
+  },
+  refused: (why) => {
+    absence = why;
+    showWhich();
+  },
+  nodes: (text) => {
+    nodes = JSON.parse(text).nodes;
+    haveNodes = true;
+    showNodes();
+    if (run) showFacts();
+  },
+  steps: (text) => {
+    steps = JSON.parse(text);
+    if (run) showSpeed();
+  },
+};
+
+function receive({kind, run: of, data}) {
+  if (of === undefined || of === chosen) HANDLERS[kind](data);
+}
+
+let tellHub = null;
+let ownHub = null;
+function useOwnHub() {
+  ownHub = new Hub();
+  tellHub = (wanted) => ownHub.show(receive, wanted);
+  tellWanted();
+}
+function tellWanted() {
+  tellHub?.(document.hidden ? null : chosen);
+}
+function connectHub() {
+  if (typeof SharedWorker === "undefined") return useOwnHub();
+  let answered = false;
+  const worker = new SharedWorker("/hub.js", `muster ${HUB_PROTOCOL}`);
+  const giveUp = () => {
+    if (answered || ownHub) return;
+    worker.port.close();
+    useOwnHub();
+  };
+  worker.onerror = giveUp;  // For example, the browser is not let in any more.
+  worker.port.onmessage = ({data}) => {
+    answered = true;
+    if (!ownHub) receive(data);
+  };
+  setTimeout(giveUp, HUB_WITHIN_MS);
+  tellHub = (wanted) => worker.port.postMessage({run: wanted});
+  tellWanted();
+}
+
+async function fetchServer() {
+  try {
+    const reply = await fetch("/api/v1/server");
+    if (!reply.ok) return;
+    server = await reply.json();
+    setText(by("server"), `${server.host} \u00b7 ${server.version}`);
+    showTitle();
+    showWhich();
+  } catch {
+    // The page does without: the next time that it is live it asks again.
+  }
 }
 
 // --- what is chosen ---
 
 function choose() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  if (id === chosen && stream) return;
+  let id = location.hash.slice(1);
+  try {
+    id = decodeURIComponent(id);
+  } catch {
+    // Not by this page: it is what it is.
+  }
+  if (id === "run" || (id === chosen && run)) return;  // "run": the link that skips to the run.
   chosen = id;
+  absence = "";
   pressed = "";
-  stream?.close();
-  stream = null;
+  run = null;
+  steps = null;
   nodes = [];
-  markChosen();
+  haveNodes = false;
+  nodeStates = new Map();
+  by("id").dataset.told = "";
   showNodes();
-  by("chosen").hidden = true;
-  by("none").hidden = false;
-  by("none").textContent = id ? "Waiting for this run." : "Choose a run.";
-  if (!id) return;
-  stream = new EventSource(`/api/v1/runs/${encodeURIComponent(id)}/events`);
-  stream.addEventListener("run", (message) => {
-    showRun(JSON.parse(message.data));
-    fetchNodes();
-  });
-  stream.addEventListener("forgotten", () => {
-    stream.close();
-    stream = null;  // The list of runs opens it again when the run begins again.
-    by("reason").textContent = "musterd has forgotten this run: nobody was in it any more.";
-  });
-  stream.addEventListener("error", () => {
-    if (stream.readyState !== EventSource.CLOSED) return;
-    by("none").textContent = "musterd does not know this run: it has not begun, or is forgotten.";
-    stream = null;
-  });
-}
-
-function press(button) {
-  if (!button) return;
-  pressed = button.dataset.name;
-  for (const one of by("nodes").children) one.tabIndex = one === button ? 0 : -1;
-  button.focus();
-  showNodes();
-}
-
-by("nodes").addEventListener("click", (event) => press(event.target.closest("button")));
-by("nodes").addEventListener("keydown", (event) => {
-  const all = [...by("nodes").children];
-  const at = all.indexOf(document.activeElement);
-  if (at < 0) return;
-  const columns = getComputedStyle(by("nodes")).gridTemplateColumns.split(" ").length;
-  const moves = {ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -at, End: all.length - 1 - at};
-  const move = moves[event.key];
-  if (move === undefined || !all[at + move]) return;
-  event.preventDefault();
-  press(all[at + move]);
-});
-
-function openList() {
-  list = new EventSource("/api/v1/events");
-  list.addEventListener("open", () => setLive("live"));
-  list.addEventListener("runs", (message) => {
-    setLive("live");
-    const known = JSON.parse(message.data);
-    showRuns(known);
-    // The chosen run may have begun. The list may be too long to have it.
-    const has = known.total > known.runs.length || known.runs.some((run) => run.id === chosen);
-    if (chosen && !stream && has) choose();
-  });
-  list.addEventListener("error", () => {
-    const over = list.readyState === EventSource.CLOSED;  // Refused: the browser does not try again.
-    if (!over) return setLive("connection lost; trying again", true);
-    setLive("not let in any more: make a new link with musterctl open", true);
-    explainRefusal();
-    waitForLeader();
-  });
-}
-
-// A browser does not tell a page why a stream was refused.
-async function explainRefusal() {
-  try {
-    if (!(await fetch("/api/v1/runs")).ok) return;
-  } catch {
-    return;
-  }
-  setLive("too many readers of events, such as open pages: trying again", true);
-  clearTimeout(listTimer);
-  listTimer = setTimeout(openList, LEADER_AGAIN_MS);
-}
-
-// A browser has six connections to a server, and each page uses two: hidden pages give theirs back.
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(listTimer);
-  list.close();
-  stream?.close();
-  stream = null;
-  if (document.hidden) return setLive("");
-  choose();
-  openList();
-});
-
-// While this musterd stands by, asks again until it leads.
-async function waitForLeader() {
-  try {
-    const reply = await fetch("/readyz");
-    if (reply.ok && standsBy) location.reload();
-    if (!reply.ok && (await reply.json()).error.code === "standing_by") {
-      standsBy = true;
-      setLive("this musterd stands by: open the page of the one that leads", true);
-    }
-  } catch {
-    // The server does not answer at the moment. The next request may succeed.
-  }
-  if (standsBy) setTimeout(waitForLeader, LEADER_AGAIN_MS);
+  showTitle();
+  showRuns();
+  showWhich();
+  tellWanted();
 }
 
 window.addEventListener("hashchange", choose);
-openList();
+document.addEventListener("visibilitychange", tellWanted);
+window.addEventListener("pagehide", () => tellHub?.(null));
+window.addEventListener("pageshow", tellWanted);
+setInterval(() => {
+  for (const element of document.querySelectorAll("time")) tick(element);
+}, TICK_MS);
+setInterval(tellWanted, STILL_HERE_MS);
+by("filter").addEventListener("input", showRuns);
+by("help-button").addEventListener("click", () => by("help").showModal());
+new ResizeObserver(() => { if (run) showSpeed(); }).observe(by("plot"));
 choose();
+connectHub();

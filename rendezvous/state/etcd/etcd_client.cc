@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/net/bounded_work.h"
+#include "base/net/connect_any.h"
 #include "base/net/name_lookup.h"
 #include "base/net/no_throw.h"
 #include "base/printable_text.h"
@@ -130,30 +131,22 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
   co_await renew_tls();
   connecting_since_ = now();
   const Instant deadline = connecting_since_ + limit;
-  beast::error_code ec = asio::error::host_not_found;
-  for (std::size_t i = 0; i < found.addresses.size(); ++i) {
-    beast::error_code not_numeric;
-    const auto address = asio::ip::make_address(found.addresses[i], not_numeric);
-    if (not_numeric) continue;
-    auto wire = std::make_unique<Wire>(executor_);
-    const auto left = static_cast<Duration::rep>(found.addresses.size() - i);
-    wire->stream.expires_after((deadline - now()) / left);
-    const tcp::endpoint endpoint(address, member().port);
-    std::tie(ec) = co_await wire->stream.async_connect(endpoint, kNoThrow);
-    if (ec) continue;
-    enable_keep_alive(wire->stream.socket());
-    const auto own = wire->stream.socket().local_endpoint(ec).address();
-    if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
-    if (peers_->tls) {
-      // The handshake runs while the first request is sent, within the time limit of that request.
-      auto secured = secure_socket(wire->stream.socket(), *peers_->tls, member().host);
-      if (!secured) co_return failed("TLS: " + secured.error().message());
-      wire->tls = std::move(secured->status);
-    }
-    wire_ = std::move(wire);
-    co_return EtcdResult<void>();
+  auto wire = std::make_unique<Wire>(executor_);
+  auto endpoints = endpoints_of(found.addresses, member().port);
+  error_code ec = co_await connect_any(wire->stream.socket(), std::move(endpoints), deadline,
+                                       make_error_code(beast::error::timeout));
+  if (ec) co_return failed(ec.message());
+  enable_keep_alive(wire->stream.socket());
+  const auto own = wire->stream.socket().local_endpoint(ec).address();
+  if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
+  if (peers_->tls) {
+    // The handshake runs while the first request is sent, within the time limit of that request.
+    auto secured = secure_socket(wire->stream.socket(), *peers_->tls, member().host);
+    if (!secured) co_return failed("TLS: " + secured.error().message());
+    wire->tls = std::move(secured->status);
   }
-  co_return failed(ec.message());
+  wire_ = std::move(wire);
+  co_return EtcdResult<void>();
 }
 
 asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string& path,

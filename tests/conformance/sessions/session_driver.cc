@@ -118,7 +118,7 @@ void Driver::command(const std::string& line) {
   const std::string word = line.substr(0, line.find(' '));
   const std::string rest = line.size() > word.size() ? line.substr(word.size() + 1) : "";
   if (word == "join") session_->join();
-  if (word == "fail") session_->workers_failed(rest);
+  if (word == "fail") session_->workers_failed({rest});
   if (word == "finish") session_->finished(true, rest);
   if (word == "give_up") session_->finished(false, rest);
   if (word == "leave") session_->leave();

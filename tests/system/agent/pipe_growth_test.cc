@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -57,13 +58,13 @@ TEST_CASE("pipe_growth: a pipe stays large if there are no descriptors to look f
           "[unit][agent]") {
   if (user_pipe_pages() == 0) return;  // Nothing is looked for.
   const Pipe pipe;
-  grow_pipe(pipe.read_end.get(), kPipeBytesMax);
+  resize_pipe(pipe.read_end.get(), kPipeBytesMax);
   const std::size_t grown = pipe.bytes();
-  if (grown <= kPipeBytesMin) return;  // This user's pages are used up.
+  if (grown <= kPipeBytesUsual) return;  // This user's pages are used up.
   for (const std::size_t left : {0, 1, 2, 3}) {
     const FewDescriptors few(left);
     PipeReserve reserve;
-    reserve.keep(pipe.read_end.get());
+    reserve.keep(pipe.read_end.get(), kPipeBytesMax);
     CHECK(pipe.bytes() == grown);
   }
 }
@@ -76,13 +77,24 @@ TEST_CASE("pipe_growth: a pipe stays large while its user's pages are not used u
   bool stays = false;
   while (!stays && std::chrono::steady_clock::now() < end) {
     const Pipe pipe;
-    grow_pipe(pipe.read_end.get(), kPipeBytesMax);
+    resize_pipe(pipe.read_end.get(), kPipeBytesMax);
     const std::size_t grown = pipe.bytes();
     PipeReserve reserve;
-    reserve.keep(pipe.read_end.get());
-    stays = grown > kPipeBytesMin && pipe.bytes() == grown;
+    reserve.keep(pipe.read_end.get(), kPipeBytesMax);
+    stays = grown > kPipeBytesUsual && pipe.bytes() == grown;
   }
   CHECK(stays);
+}
+
+TEST_CASE("pipe_growth: a pipe that should be small stays small", "[unit][agent]") {
+  const Pipe pipe;
+  resize_pipe(pipe.read_end.get(), 2 * kPipeBytesMin);
+  PipeReserve reserve;
+  for (int i = 0; i < 3; ++i) {
+    reserve.keep(pipe.read_end.get(), 2 * kPipeBytesMin);
+    CHECK(pipe.bytes() <= std::max<std::size_t>(2 * kPipeBytesMin, ::sysconf(_SC_PAGESIZE)));
+    reserve.begin_attempt();
+  }
 }
 
 }  // namespace

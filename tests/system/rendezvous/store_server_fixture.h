@@ -126,7 +126,7 @@ class RunningServer {
   /// Checks until `done` returns true, for a limited time.
   template <typename Done>
   bool until(Done done) {
-    for (const auto end = std::chrono::steady_clock::now() + 20s;
+    for (const auto end = std::chrono::steady_clock::now() + 120s;
          std::chrono::steady_clock::now() < end; ::poll(nullptr, 0, 2))
       if (done(stats())) return true;
     return false;

@@ -46,7 +46,9 @@ struct ViewSourceTest {
   bool until_answered(std::size_t count) {
     return until([&] { return answers.size() >= count; }) && answers.size() == count;
   }
-  void answer(std::size_t index) { taken[index].done(std::make_shared<const View>(UnknownRun{})); }
+  void answer(std::size_t index, View view = RunsView{}) {
+    taken[index].done(std::make_shared<const View>(std::move(view)));
+  }
 
   asio::io_context loop;
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(loop);
@@ -81,6 +83,16 @@ bool shares_a_view() {
   test.get("a");
   CHECK(test.until_taken(2));
   return true;
+}
+
+TEST_CASE("view source: a run that was unknown is asked for again at once", "[threads][http]") {
+  ViewSourceTest test;
+  for (std::size_t turn = 1; turn <= 3; ++turn) {
+    test.get("a");
+    REQUIRE(test.until_taken(turn));
+    test.answer(turn - 1, UnknownRun{});
+    REQUIRE(test.until_answered(turn));
+  }
 }
 
 TEST_CASE("view source: equal requests share one view", "[threads][http]") {

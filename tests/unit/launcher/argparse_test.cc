@@ -238,9 +238,13 @@ TEST_CASE_METHOD(PlanFixture, "argparse: an unknown option comes with advice", "
   CHECK(advice({"--nporc_per_node", "2", "x"}) == "did you mean --nproc-per-node?");
   CHECK(advice({"--stri", "x"}) == "did you mean --strict?");
   CHECK(advice({"--epochs", "10", "train.py"}) ==
-        "options of the script go behind it: training_script --epochs");
+        "options of the script go behind it: muster train.py --epochs 10");
   CHECK(advice({"--epochs=10", "train.py"}) ==
-        "options of the script go behind it: training_script --epochs");
+        "options of the script go behind it: muster train.py --epochs=10");
+  CHECK(advice({"--resume", "--nnodes=2", "dir/train.py"}) ==
+        "options of the script go behind it: muster dir/train.py --resume");
+  CHECK(advice({"--epochs", "10", "-m", "train"}) ==
+        "options of the script go behind it: muster training_script --epochs");
   CHECK(advice({}) == "give the script behind the options; --help lists them");
   CHECK(advice({"--max-restarts=x", "x"}).empty());
 }

@@ -304,14 +304,14 @@ TEST_CASE_METHOD(PlanFixture, "plan: flags without effect are named", "[unit][la
       {{"--run-path", "--no-python", "x"}, "--no-python has no effect with --run-path"},
       {{"--spare", "x"}, "--spare has no effect on a single node"},
       {{"--scale-policy=never", "x"}, "--scale-policy has no effect on a single node"},
+      {{"--on-notice=stop", "x"}, "--on-notice has no effect on a single node"},
       {{"--rdzv-conf=join_timeout=5", "x"}, "--rdzv-conf has no effect on a single node"},
       {{"--nnodes=2", "--master-addr=h", "--local-addr=h", "x"}, "--local-addr has no effect"},
       {{"--nnodes=2", "--master-addr=h", "--spare", "x"}, "--spare has no effect with static"},
       {{"--nnodes=1:4", "--rdzv-backend=c10d", "x"}, "no --rdzv-endpoint says where they meet"},
       {{"--capture-stderr=always", "-r3", "x"}, "--capture-stderr has no effect"},
-      {{"--rdzv-token-file=f", "x"},
-       "--rdzv-token-file has no effect: this node meets only itself"},
-      {{"--c10d-allow=off", "x"}, "--c10d-allow has no effect: this node meets only itself"},
+      {{"--rdzv-token-file=f", "x"}, "--rdzv-token-file has no effect in a job of one node"},
+      {{"--c10d-allow=off", "x"}, "--c10d-allow has no effect in a job of one node"},
       {{"--nnodes=2", "--master-addr=h", "--c10d-allow=off", "x"},
        "--c10d-allow has no effect with static"},
       {{"--log-on-full=drop", "x"}, "--log-on-full has no effect"},
@@ -473,6 +473,14 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK_FALSE(rendezvous({"--node-rank=-1"}).preferred_rank.has_value());
   CHECK(rendezvous({"--spare"}).settings.spare);
   CHECK(rendezvous({"--scale-policy=never"}).settings.run.scale_policy == ScalePolicy::Never);
+  CHECK(rendezvous({}).settings.run.on_notice == OnNotice::Auto);
+  CHECK(rendezvous({"--on-notice=shrink"}).settings.run.on_notice == OnNotice::Shrink);
+  CHECK(rendezvous({"--rdzv-conf=on_notice=stop"}).settings.run.on_notice == OnNotice::Stop);
+  CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-conf=on_notice=never", "x"}),
+             Contains("must be auto, stop or shrink"));
+  CHECK(rendezvous({}).settings.run.restart_policy == RestartPolicy{});
+  CHECK(rendezvous({"--restart-policy=nodes=1"}).settings.run.restart_policy ==
+        RestartPolicy{.on = true, .nodes = 1});
   CHECK(rendezvous({}).token_file.empty());
   CHECK(rendezvous({"--rdzv-token-file=f"}).token_file == "f");
   CHECK_THAT(error({"--rdzv-backend=c10d", "--rdzv-token-file=", "x"}), Contains("is empty"));
@@ -513,6 +521,27 @@ TEST_CASE_METHOD(PlanFixture, "plan: the nodes' rendezvous", "[unit][launcher]")
   CHECK_THAT(wrong.error().message, Contains("--node-rank is 2"));
   CHECK_THAT(error({"--nnodes=2", "--master-addr=", "--master-port=5", "x"}),
              Contains("--master-addr is '':"));
+}
+
+TEST_CASE_METHOD(PlanFixture, "plan: --restart-policy has the budgets by cause",
+                 "[unit][launcher]") {
+  CHECK(agent({"x"}).restart_policy == RestartPolicy{});
+  const AgentOptions plan = agent({"--restart-policy=failures=3,hangs=2,nodes=10", "x"});
+  CHECK(plan.max_restarts == 3);
+  CHECK(plan.restart_policy == RestartPolicy{.on = true, .hangs = 2, .nodes = 10});
+  const AgentOptions beside = agent({"--max-restarts=4", "--restart-policy=hangs=2", "x"});
+  CHECK(beside.max_restarts == 4);
+  CHECK(beside.restart_policy == RestartPolicy{.on = true, .hangs = 2});
+  CHECK(agent({"--max-restarts=3", "--restart-policy=failures=3", "x"}).max_restarts == 3);
+  CHECK(
+      error({"--max-restarts=2", "--restart-policy=failures=3", "x"}) ==
+      "--restart-policy has failures=3, and --max-restarts is 2: both are the budget of failures; "
+      "leave out one of the two");
+  CHECK(error({"--restart-policy=failure=3", "x"}) ==
+        "--restart-policy has \"failure\": did you mean failures?");
+  CHECK(agent({"--progress-file=/data/step", "x"}).progress_file == "/data/step");
+  CHECK(agent({"--progress-file=step", "x"}).progress_file.front() == '/');
+  CHECK_THAT(error({"--progress-file=", "x"}), Contains("must name a file"));
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST_CASE_METHOD(DoctorTest, "doctor: one of several endpoints may be a musterd 
   facts.hosts = {{"10.0.0.2:1", "aa", true}};
   CHECK_FALSE(has_failure(judge(facts)));
   CHECK(check("endpoint").verdict == Verdict::Note);
-  facts.hosts[0].is_shared = false;
+  facts.hosts[0].state_is_shared = false;
   CHECK(check("state").verdict == Verdict::Warning);
   CHECK_THAT(check("state").found, Catch::Contains("h1:1 does not answer"));
   facts.endpoints[1].error = "refused";
@@ -290,7 +290,7 @@ TEST_CASE_METHOD(DoctorTest, "doctor: text and JSON say the same", "[unit][muste
   const auto checks = judge(facts);
   CHECK(has_failure(checks));
   CHECK_THAT(checks_text(checks), Catch::Contains("failure  folder"));
-  CHECK_THAT(checks_text(checks), Catch::Contains("1 failures, 0 warnings"));
+  CHECK_THAT(checks_text(checks), Catch::Contains("1 failure, 0 warnings"));
   const auto json = nlohmann::json::parse(checks_json(checks));
   CHECK(json["ok"] == false);
   CHECK(json["checks"].size() == checks.size());

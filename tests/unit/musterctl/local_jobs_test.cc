@@ -1,11 +1,14 @@
 #include "musterctl/local_jobs.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/temp_folder.h"
 
@@ -77,6 +80,27 @@ TEST_CASE_METHOD(LocalJobsTest, "local jobs: a program that the shim runs is no 
   const LocalJobs found = jobs();
   REQUIRE(found.jobs.size() == 1);
   CHECK(found.jobs[0].workers.empty());
+}
+
+TEST_CASE_METHOD(LocalJobsTest, "local jobs: the zygote is no worker, and its memory is shown",
+                 "[unit][musterctl]") {
+  add({.pid = 12, .parent = 10, .name = "muster-zygote", .environment = "PATH=/bin\0"s});
+  LocalJobs found = jobs();
+  REQUIRE(found.jobs.size() == 1);
+  CHECK(found.jobs[0].workers.empty());
+  REQUIRE(found.jobs[0].zygote);
+  CHECK_FALSE(found.jobs[0].zygote->shares);
+  CHECK_THAT(local_jobs_text(found), Contains("\n  zygote 12  memory 1 MiB\n"));
+  write("12/smaps_rollup",
+        "00400000-7ffc [rollup]\nRss:  1200 kB\nPss:  700 kB\nPss_Dirty:  5 kB\n"
+        "Private_Clean:  100 kB\nPrivate_Dirty:  924 kB\n");
+  found = jobs();
+  CHECK_THAT(local_jobs_text(found), Contains("own 1 MiB, shared 0 MiB, its proportional share 1"));
+  const auto json = nlohmann::json::parse(local_jobs_json(found))["jobs"][0];
+  CHECK(json["zygote"] == nlohmann::json{{"pid", 12},
+                                         {"resident_bytes", 300 * ::sysconf(_SC_PAGESIZE)},
+                                         {"own_bytes", 1024 * 1024},
+                                         {"proportional_bytes", 700 * 1024}});
 }
 
 TEST_CASE_METHOD(LocalJobsTest, "local jobs: a worker that has just ended hides no job",

@@ -109,6 +109,22 @@ TEST_CASE("musterctl logs: the end of a log begins with a whole line", "[unit][m
     CHECK(whole_lines(line) == line);
 }
 
+TEST_CASE("rank output: the beginning of the last lines", "[unit][musterctl]") {
+  const std::string_view text = "cut\none\ntwo\nunfinished";
+  CHECK(begin_of_last_lines(text, 0) == text.size());
+  CHECK(begin_of_last_lines(text, 1) == text.find("unfinished"));
+  CHECK(begin_of_last_lines(text, 2) == text.find("two"));
+  CHECK(begin_of_last_lines(text, 3) == text.find("one"));
+  CHECK(!begin_of_last_lines(text, 4));
+  CHECK(!begin_of_last_lines(text, 1000000000));
+  CHECK(begin_of_last_lines("one\ntwo\n", 0) == 8U);
+  CHECK(begin_of_last_lines("one\ntwo\n", 1) == 4U);
+  CHECK(!begin_of_last_lines("one\ntwo\n", 2));
+  CHECK(begin_of_last_lines("\n\n\n", 2) == 1U);
+  CHECK(begin_of_last_lines("", 0) == 0U);
+  CHECK(!begin_of_last_lines("", 1));
+}
+
 TEST_CASE("musterctl stacks: which ranks are asked, and how many are left out",
           "[unit][musterctl]") {
   const auto node = [](int first, int count) {

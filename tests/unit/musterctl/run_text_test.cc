@@ -91,11 +91,48 @@ TEST_CASE("musterctl why: a restarted musterd tells how the run ended", "[unit][
              Contains("job: the run has failed: an operator has stopped it\n"));
 }
 
+TEST_CASE("musterctl why: how the run before ended that had the same id", "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*why_text(run_json(view)), !Contains("the run before"));
+  view.previous = PreviousRun{.succeeded = false, .why = "rank 7 exited with 9"};
+  CHECK_THAT(*why_text(run_json(view)),
+             Contains("\nthe run before, of the same id\n  failed: rank 7 exited with 9\n"));
+  view.previous->ended_at_ms = 1'699'999'940'000;
+  view.previous->first_failure = RecordedFailure{
+      .at_ms = 1'699'999'900'000, .node = "b_2_0", .rank = 1, .text = "rank 7 exited with 9"};
+  view.previous->failure_report =
+      FailureReport{.rank = 7, .exit = "exited with 9", .stderr_end = "KeyError: 'x'\n"};
+  view.summary.first_failure.reset();
+  const Text text = why_text(run_json(view));
+  CHECK_THAT(*text, Contains("  failed 1 min 0 s ago, 2023-11-14T22:12:20.000Z: rank 7 exited"));
+  CHECK_THAT(*text, Contains("first failure: 2023-11-14T22:11:40.000Z  node 1 (b_2_0)  rank 7"));
+  CHECK_THAT(*text, Contains("    KeyError: 'x'\n"));
+}
+
 TEST_CASE("musterctl why: a run that goes on after musterd was started again",
           "[unit][musterctl]") {
   RunView view = failed_run();
   view.summary.first_failure.reset();
   CHECK_THAT(*why_text(run_json(view)), Contains("nothing has failed since musterd was started"));
+}
+
+TEST_CASE("musterctl: since when a run is there, and how many nodes it lacks",
+          "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*status_text(run_json(view)), !Contains("began"));  // Of an older musterd.
+  view.summary.began_before = 3h + 2min;
+  CHECK_THAT(*status_text(run_json(view)),
+             Contains("began 3 h 2 min ago, 2023-11-14T19:11:20.000Z\n"));
+  view.summary.state = RunStanding::Running;
+  view.summary.up_for = 90s;
+  CHECK_THAT(*status_text(run_json(view)), Contains("Z; workers run for 1 min 30 s\n"));
+  RunsView all;
+  all.runs.push_back(view.summary);
+  all.total = 1;
+  CHECK_THAT(*runs_text(runs_json(all)), Contains("  3 h 2 min  1      1/2    1/3  "));
+  all.runs[0].state = RunStanding::Failed;
+  all.runs[0].began_before.reset();
+  CHECK_THAT(*runs_text(runs_json(all)), Contains("  failed  -    1      -      1/3  "));
 }
 
 TEST_CASE("musterctl runs: a restarted musterd tells how a run ended", "[unit][musterctl]") {
@@ -121,13 +158,13 @@ TEST_CASE("musterctl why: a stopped run has no failed node", "[unit][musterctl]"
 
 TEST_CASE("musterctl why: only for a failed worker it refers to the log", "[unit][musterctl]") {
   RunView view = failed_run();
-  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are in the log"));
+  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are not known here"));
   RunEvent& failure = *view.summary.first_failure;
   failure.kind = RunEvent::Kind::NodeLost;
   failure.cause.reset();
   CHECK_THAT(*why_text(run_json(view)), !Contains("The worker's own words"));
   failure.kind = RunEvent::Kind::Failed;
-  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are in the log"));
+  CHECK_THAT(*why_text(run_json(view)), Contains("The worker's own words are not known here"));
 }
 
 TEST_CASE("musterctl why: a number that is no integer is refused", "[unit][musterctl]") {
@@ -148,13 +185,42 @@ TEST_CASE("musterctl status: state, counts and history", "[unit][musterctl]") {
   CHECK_THAT(*text, Contains("round_restarts  round 0  workers_failed  node 1 (b_2_0)"));
 }
 
+TEST_CASE("musterctl status --watch: the last events, the newest first, before a failure's report",
+          "[unit][musterctl]") {
+  RunView view = failed_run();
+  for (std::uint64_t number = 6; number < 12; ++number) {
+    RunEvent more = view.events[1];
+    more.number = number;
+    more.text = "event " + std::to_string(number);
+    view.events.push_back(more);
+  }
+  const std::string text = *watched_status_text(run_json(view));
+  CHECK_THAT(text, Contains("job  restarting\n"));
+  CHECK(text.find("event 11") < text.find("event 10"));
+  CHECK_THAT(text, Contains("event 7") && !Contains("event 6"));
+  CHECK(text.find("event 7") < text.find("first failure"));
+  CHECK_THAT(text, Contains("rank 3 exited with 1"));
+}
+
+TEST_CASE("musterctl: which budget of restarts is used up, and attempts without progress",
+          "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*status_text(run_json(view)), !Contains("budget") && !Contains("progress"));
+  view.summary.budgets = RestartBudgets{.failures = 3, .policy = {.on = true, .hangs = 1}};
+  view.summary.costs = {.failures = 2, .hangs = 1, .without_progress = 2};
+  for (const Text& text : {status_text(run_json(view)), why_text(run_json(view))}) {
+    CHECK_THAT(*text, Contains("budgets of --restart-policy: failures 2/3, hangs 1/1 (used up)\n"));
+    CHECK_THAT(*text, Contains("attempts in a row that ended before any progress: 2\n"));
+  }
+}
+
 TEST_CASE("musterctl runs: a line for each run, and a text for no runs", "[unit][musterctl]") {
   RunsView view;
-  CHECK(*runs_text(runs_json(view)) == "no runs: no job meets here\n");
+  CHECK(*runs_text(runs_json(view)) == "this musterd has no runs: no job has met here yet\n");
   view.runs.push_back(failed_run().summary);
   view.total = 9;
   const Text text = runs_text(runs_json(view));
-  CHECK_THAT(*text, Contains("job  restarting  1      1/1    2       1/3       rank 3 exited"));
+  CHECK_THAT(*text, Contains("job  restarting  -    1      1/2    1/3       rank 3 exited"));
   CHECK_THAT(*text, Contains("1 of 9 runs\n"));
 }
 
@@ -218,6 +284,49 @@ TEST_CASE("musterctl nodes: by rank, with the global ranks of their workers", "[
   CHECK_THAT(*text, Contains("1     8-15   absent for 2.0 s"));
   CHECK_THAT(*text, Contains("1.5 s"));
   CHECK(text->find("torchrun") < text->find("spare"));
+}
+
+TEST_CASE("musterctl: a notice, who has saved, and what follows", "[unit][musterctl]") {
+  RunView view = failed_run();
+  CHECK_THAT(*status_text(run_json(view)), !Contains("notice"));
+  view.summary.first_failure.reset();
+  view.summary.restarts_used = 0;
+  view.notice = NoticeView{.first = {90s, 1'700'000'090'000, "spot"},
+                           .stops = false,
+                           .doomed = {{"b", 2, 0}},
+                           .doomed_total = 2,
+                           .saved = 1,
+                           .silent = {{"a", 1, 0}, {"b", 2, 0}},
+                           .silent_total = 2};
+  const std::string lines =
+      "notice: spot; its deadline is in 1 min 30 s, at 2023-11-14T22:14:50.000Z\n"
+      "  will go: b_2_0 and 1 more\n"
+      "  have saved: 1 nodes\n"
+      "  have not saved yet: a_1_0, b_2_0\n"
+      "  then: the round restarts without the nodes that go\n";
+  CHECK_THAT(*status_text(run_json(view)), Contains(lines));
+  CHECK_THAT(*why_text(run_json(view)), Contains(lines));
+  view.notice->stops = true;
+  CHECK_THAT(*why_text(run_json(view)), Contains("  then: the job is stopped\n"));
+  view.nodes.push_back({.name = {"b", 2, 0},
+                        .state = NodeState::Working,
+                        .native = true,
+                        .notice = DoomView{90s, 0, "spot"},
+                        .saved = false});
+  view.nodes.push_back(
+      {.name = {"a", 1, 0}, .state = NodeState::Working, .native = true, .saved = true});
+  const Text nodes = nodes_text(nodes_json(view));
+  CHECK_THAT(*nodes, Contains(" working, goes in 1 min 30 s, has not saved yet "));
+  CHECK_THAT(*nodes, Contains(" working, has saved "));
+}
+
+TEST_CASE("musterctl why: a run that was stopped for a notice has not failed",
+          "[unit][musterctl]") {
+  RunView view = failed_run();
+  view.summary.first_failure.reset();
+  view.summary.state = RunStanding::Preempted;
+  view.outcome = RunEnded{.succeeded = false, .why = "node b_2_0 will go", .preempted = true};
+  CHECK(*why_text(run_json(view)) == "job: nothing has failed: node b_2_0 will go\n");
 }
 
 TEST_CASE("musterctl: the nodes that are kept out, and the strikes of hosts", "[unit][musterctl]") {

@@ -8,6 +8,7 @@
         muster_worker.progress(step)
         if muster_worker.notice():
             save(step)
+            muster_worker.saved()
             break
 
 Needs nothing but Python 3.8 or newer, and may be copied as one file. Without muster (under torchrun, or without a launcher)
@@ -25,9 +26,9 @@ import socket
 import termios
 import threading
 import time
-from typing import NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-__all__ = ["Notice", "available", "ends_itself", "notice", "progress", "progress_end"]
+__all__ = ["Notice", "available", "ends_itself", "generation", "notice", "progress", "progress_end", "saved"]
 
 _BETWEEN_REPORTS_S = 0.1
 _LINE_BYTES_MAX = 4096
@@ -37,11 +38,33 @@ class Notice(NamedTuple):
     """muster will stop this worker."""
 
     deadline: float
-    """The moment on time.monotonic() by which the worker should have saved its work and ended."""
+    """The moment on time.monotonic() by which the worker should have saved its work, and have called saved() or ended."""
+    reason: str = ""
+    """For people. Empty: an older muster."""
+    doomed: bool = True
+    """The node of this worker goes. False: another node goes, or the job is started again."""
+    doomed_ranks: Tuple[Tuple[int, int], ...] = ()
+    """The first and the last global rank of each range that goes. Only a notice for the whole job has ranks."""
+    follow: str = ""
+    """"stop": the job ends. "shrink": the job goes on without the doomed ranks. "restart": it goes on with all of them.
+    Empty: an older muster."""
+    id: int = 0
+    """Grows with each notice of this agent. 0: an older muster."""
 
     def seconds_left(self) -> float:
         """Seconds until the deadline; 0 if it is over."""
         return max(0.0, self.deadline - time.monotonic())
+
+
+def _notice(message: Dict[str, Any]) -> Notice:
+    ranks: Tuple[Tuple[int, int], ...] = ()
+    try:
+        ranks = tuple((int(first), int(last)) for first, last in message.get("doomed_ranks", ()))
+    except (ValueError, TypeError):
+        pass  # Of a newer muster. The deadline counts all the same.
+    number = message.get("id")
+    return Notice(float(message["deadline_monotonic_s"]), str(message.get("reason", "")), message.get("doomed") is not False,
+                  ranks, str(message.get("follow", "")), number if isinstance(number, int) else 0)
 
 
 class _Channel:
@@ -119,7 +142,7 @@ class _Channel:
         try:
             message = json.loads(line)
             if message["type"] == "preempt":
-                self.notice = Notice(float(message["deadline_monotonic_s"]))
+                self.notice = _notice(message)
         except (ValueError, TypeError, KeyError, RecursionError):
             pass  # A line of a newer muster.
 
@@ -202,3 +225,29 @@ def notice() -> Optional[Notice]:
         channel.connect()
         channel.receive()
         return channel.notice
+
+
+def saved() -> None:
+    """The answer to the last notice: this process has saved its work, and may be stopped. When all ranks of the job have
+    answered a notice for the whole job, nobody waits for its deadline. A worker that then ends with 0 has stopped for the
+    notice: the job is not done. May be called again.
+
+    May be called before this process has its notice, if another rank has one: the ranks save together, and this node's
+    notice may still be on its way. The answer then counts if this process ends with 0. Without any notice in the job it
+    has no effect, but the node waits up to 30 s for one before it has finished."""
+    channel = _channel
+    with channel.lock:
+        channel.connect()
+        channel.receive()
+        if channel.notice is None:
+            channel.send(type="saved")
+        else:
+            channel.send(type="saved", id=channel.notice.id)
+
+
+def generation() -> int:
+    """A number that grows with every round of the run, also over restarts of the rendezvous; 0 if the launcher has none."""
+    try:
+        return int(os.environ.get("MUSTER_GENERATION", "0"))
+    except ValueError:
+        return 0
