@@ -121,7 +121,8 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::compare_nodes(std::string h
     co_return ExchangeResult<void>();
   }
   ExchangeError refusal{"the nodes differ in --nnodes: " + claim_text(*claim) + ", " +
-                        claim_text(own) + "; give all nodes the same"};
+                            claim_text(own) + "; give all nodes the same",
+                        true};
   (void)co_await client_->set(key(kRefusal), refusal.reason);
   co_return refusal;
 }
@@ -137,7 +138,7 @@ asio::awaitable<ExchangeResult<void>> RoundExchange::check_refusal() {
   if (!*there) co_return ExchangeResult<void>();
   const auto text = co_await client_->get(refusal_key);
   if (!text) co_return failed("reading a refusal", text.error());
-  ExchangeError refusal{printable_text(*text, kRefusalBytesMax)};
+  ExchangeError refusal{printable_text(*text, kRefusalBytesMax), true};
   co_return refusal;
 }
 

@@ -44,6 +44,8 @@ inline constexpr Duration kExitBarrier = std::chrono::seconds(300);
 /// `reason` is a sentence without its full stop.
 struct ExchangeError {
   std::string reason;
+  /// The nodes do not fit together. The reason is in the store, for the nodes that wait there.
+  bool refuses_all = false;
 };
 template <typename T>
 using ExchangeResult = boost::system::result<T, ExchangeError>;

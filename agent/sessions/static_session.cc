@@ -27,6 +27,8 @@ namespace {
 constexpr Duration kFirstDial = std::chrono::seconds(3);
 constexpr Duration kLongestDial = std::chrono::seconds(48);
 constexpr Duration kAddressCheck = std::chrono::seconds(10);
+// The nodes that wait look for a refusal every two seconds. Shorter than the agent's own limit.
+constexpr Duration kReadRefusalWithin = std::chrono::seconds(7);
 // At the exit barrier the store may be gone because node rank 0 has ended: a short limit is enough.
 constexpr Duration kExitBarrierDial = std::chrono::seconds(10);
 
@@ -58,6 +60,7 @@ class StaticSession final : public RendezvousSession,
   /// The other nodes are not told: nobody hosts the rendezvous.
   void notify(const NodeNotice& notice) override { notice_.give(notice); }
   void close() override;
+  void drain(const std::function<void()>& done) override;
   void drop_store() { store_.reset(); }
 
  private:
@@ -71,7 +74,7 @@ class StaticSession final : public RendezvousSession,
   int node_rank() const { return options_.rendezvous.node_rank; }
   RoundExchange exchange() const;
   void cancel();
-  void fail(const std::string& reason);
+  void fail(const ExchangeError& error);
   void leave_for_notice(SessionEnd end);
 
   asio::any_io_executor executor_;
@@ -87,6 +90,7 @@ class StaticSession final : public RendezvousSession,
   bool announced_ = false;
   std::string address_doubt_;  // What is wrong with the store's address, for people.
   bool over_ = false;
+  bool refuses_all_ = false;  // As ExchangeError's.
   std::int64_t rounds_ = 0;
   int failures_ = 0;
   OwnNotice notice_;
@@ -112,10 +116,18 @@ void StaticSession::leave_for_notice(SessionEnd end) {
   if (handler) handler(std::move(end));
 }
 
-void StaticSession::fail(const std::string& reason) {
+void StaticSession::fail(const ExchangeError& error) {
   const auto handler = handlers_.on_failed;
+  refuses_all_ = error.refuses_all;
   close();
-  if (handler) handler(reason);
+  if (handler) handler(error.reason);
+}
+
+/// The other nodes read in this node's store why none of them can start.
+void StaticSession::drain(const std::function<void()>& done) {
+  if (!store_ || !refuses_all_) return done();
+  store_->drain(now() + kReadRefusalWithin,
+                [executor = executor_, done] { asio::post(executor, done); });
 }
 
 void StaticSession::join() {
@@ -237,10 +249,10 @@ asio::awaitable<ExchangeResult<AssignedRanks>> StaticSession::exchange_ranks() {
 
 asio::awaitable<void> StaticSession::begin() {
   const std::uint64_t step = step_;
-  if (const auto error = start_store(); error) co_return fail(*error);
+  if (const auto error = start_store(); error) co_return fail({*error});
   const auto ranks = co_await exchange_ranks();
   if (over_ || step != step_) co_return;
-  if (!ranks) co_return fail(ranks.error().reason);
+  if (!ranks) co_return fail(ranks.error());
   client_->close();
   SessionRound round{.round = rounds_++,
                      .facts = {.group_rank = {node_rank()},

@@ -139,8 +139,8 @@ class StoreServer {
   void reset();
   /// Lets no muster node in any more. `done` is called once, from the loop, when every reply and
   /// message is sent and every torchrun node (a client that has asked for the state of a
-  /// rendezvous) has left, or at `deadline`. It is not called after stop(). To be called at most
-  /// once.
+  /// rendezvous) has left, or at `deadline`. A server that is only a store waits until all its
+  /// clients have left. `done` is not called after stop(). To be called at most once.
   void drain(Instant deadline, std::function<void()> done);
   /// Closes everything. The loop has nothing more to do for this server.
   void stop();

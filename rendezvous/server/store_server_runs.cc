@@ -54,7 +54,10 @@ void StoreServer::begin_runs() {
 /// Applies the effects of an event, keeps the limits, and applies the effects of the connections
 /// that were closed for it.
 void StoreServer::finish_event() {
-  if (shared_.runs) apply_run_effects();
+  if (shared_.runs)
+    apply_run_effects();
+  else if (drained_)
+    check_drained();
   enforce_unread_limits();
   apply_pending_effects();
 }
@@ -94,7 +97,7 @@ void StoreServer::check_drained() {
   const auto owes = [](const Slot& slot) {
     return slot.connection && slot.connection->has_unread_replies();
   };
-  const bool all_left = !shared_.runs || shared_.runs->state_clients() == 0;
+  const bool all_left = shared_.runs ? shared_.runs->state_clients() == 0 : acceptor_.open() == 0;
   const bool drained = all_left && std::none_of(slots_.begin(), slots_.end(), owes);
   if (!drained && shared_.now < *drained_by_) return;
   // Called from the loop, because the callback may destroy this server.

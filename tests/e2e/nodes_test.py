@@ -1,10 +1,11 @@
 """Tests jobs of several muster nodes: rounds, failures, and nodes that come and go."""
+import os
 import signal
 import time
 
 from nodes import NodesTest
 from ports import free_port
-from support import main, wait_for
+from support import agent_of, main, wait_for
 
 
 class Rounds(NodesTest):
@@ -141,6 +142,22 @@ class Failures(NodesTest):
             self.assertIn("the nodes differ in --nnodes", said)
             self.assertIn("--nnodes=4", said)
             self.assertIn("--nnodes=2", said)
+
+    def test_a_static_host_ends_when_the_others_have_read_why(self):
+        self.arguments = lambda tag, nnodes, extra: [f"--nnodes={nnodes}", "--master-addr=127.0.0.1",
+                                                     f"--master-port={self.port}", *extra]
+        self.node("host", 3, "--node-rank=0")
+        slow = self.node("slow", 3, "--node-rank=1")
+        wait_for(lambda: "waiting for node rank 0, which assigns" in self.read("err.slow"), "the slow node to wait")
+        agent = agent_of(slow.pid)
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: slow.poll() is None and os.kill(agent, signal.SIGCONT))
+        self.node("other", 5, "--node-rank=2")
+        wait_for(lambda: "the nodes differ" in self.read("err.host"), "the host to end")
+        time.sleep(0.5)
+        os.kill(agent, signal.SIGCONT)
+        self.ends(host=1, slow=1, other=1)
+        self.assertIn("the nodes differ in --nnodes", self.read("err.slow"))
 
 
 class Membership(NodesTest):

@@ -3,6 +3,7 @@
 import json
 import signal
 
+from native_peer import Interpreter
 from nodes import NodesTest
 from support import MusterTest, main, wait_for
 
@@ -139,17 +140,31 @@ class RestartPolicyOfNodes(NodesTest):
         text = self.worker.read_text()
         taken = """    if os.path.exists(f"{folder}/step.{tag}"):
         step(int(open(f"{folder}/step.{tag}").read()))
-        os.rename(f"{folder}/step.{tag}", f"{folder}/stepped.{tag}")
+        os.unlink(f"{folder}/step.{tag}")
 """
         self.worker.write_text(STEPPER + text.replace("while True:\n", "while True:\n" + taken))
 
     def node(self, tag, nnodes, *extra, **more):
         return super().node(tag, nnodes, "--exit-code=propagate", *extra, **more)
 
+    def host(self, tag, nnodes, *options):
+        self.node(tag, nnodes, *options)
+        wait_for(lambda: "waiting for the other nodes" in self.read(f"err.{tag}"), "the host to wait")
+
+    def node_that_steps(self, tag, nnodes, *options):
+        """A node whose messages to the host are seen: a step counts for what fails after the host knows it."""
+        self.steps = set()
+        def seen(message):
+            if message["type"] == "progressed":
+                self.steps.add(message.get("step"))
+            return message
+        between = Interpreter(self.port, to_host=seen, to_node=lambda message: message)
+        self.addCleanup(between.close)
+        self.node(tag, nnodes, "--rdzv-conf=is_host=false", f"--rdzv-endpoint=127.0.0.1:{between.port}", *options)
+
     def step(self, tag, number):
         self.tell(f"step.{tag}", str(number))
-        wait_for(lambda: (self.dir / f"stepped.{tag}").exists(), f"{tag} to tell its step")
-        (self.dir / f"stepped.{tag}").unlink()
+        wait_for(lambda: number in self.steps, f"{tag} to tell its step")
 
     def test_the_third_attempt_in_a_row_without_progress_ends_the_job_on_all_nodes(self):
         for tag in "ab":
@@ -164,8 +179,8 @@ class RestartPolicyOfNodes(NodesTest):
         self.assert_nothing_left()
 
     def test_progress_on_one_node_counts_for_a_failure_on_another(self):
-        for tag in "ab":
-            self.node(tag, 2, "--restart-policy=failures=4")
+        self.host("b", 2, "--restart-policy=failures=4")
+        self.node_that_steps("a", 2, "--restart-policy=failures=4")
         for attempt in range(4):
             self.round_of(2, after=2 * attempt)
             self.step("a", 10 + attempt)
@@ -179,16 +194,18 @@ class RestartPolicyOfNodes(NodesTest):
         self.assert_nothing_left()
 
     def test_lost_nodes_have_a_budget(self):
-        for tag in "ab":
-            self.node(tag, 2, "--restart-policy=nodes=1")
-        self.round_of(2, nodes="ab")
+        policy = "--restart-policy=nodes=1"
+        self.host("h", 3, policy)
+        self.node_that_steps("a", 3, policy)
+        self.node("b", 3, policy)
+        self.round_of(3, nodes="hab")
         self.step("a", 1)
         self.kill("b")
-        self.node("c", 2, "--restart-policy=nodes=1")
-        self.round_of(2, after=2, nodes="ac")
+        self.node("c", 3, policy)
+        self.round_of(3, after=3, nodes="hac")
         self.step("a", 2)
         self.kill("c")
-        self.ends(a=1)
+        self.ends(h=1, a=1)
         self.assertIn("the budget of nodes (--restart-policy nodes=1) is used up", self.read("err.a"))
 
     def test_nodes_with_another_policy_are_refused(self):

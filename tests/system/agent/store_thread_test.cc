@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -176,6 +178,25 @@ TEST_CASE("store thread: a thread that hangs does not delay the end of the sessi
   release.set_value();
   loop.run();  // The late answer of the store arrives, and nothing ends twice.
   CHECK(ends == 1);
+}
+
+TEST_CASE("store thread: a store is drained when its last client has left", "[sessions]") {
+  auto started = StoreThread::start({.addresses = {"127.0.0.1"}});
+  REQUIRE(started.has_value());
+  StoreThread& store = **started;
+  std::promise<void> drained;
+  auto done = drained.get_future();
+  std::array<std::optional<Client>, 2> clients;
+  for (auto& client : clients) {
+    client.emplace(store.port());
+    REQUIRE(client->alive());
+  }
+  store.drain(now() + std::chrono::hours(1), [&] { drained.set_value(); });
+  clients[0].reset();
+  CHECK(done.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  CHECK(clients[1]->alive());  // The store still serves.
+  clients[1].reset();
+  CHECK(done.wait_for(std::chrono::seconds(120)) == std::future_status::ready);
 }
 
 TEST_CASE("call within: an answer in time ends it, and cancels the limit", "[sessions]") {
