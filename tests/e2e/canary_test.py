@@ -120,7 +120,7 @@ class Canary(MusterTest):
             for name in ("cmdline", "environ"):
                 self.assertNotIn(TOKEN.encode(), pathlib.Path(f"/proc/{pid}/{name}").read_bytes())
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
 
 class AtMusterd(MusterdTest):

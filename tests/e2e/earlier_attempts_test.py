@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 
-from support import MusterTest, agent_of, main
+from support import PATIENCE_S, MusterTest, agent_of, main
 
 # Rank 1 fails in each attempt with another text and another exit code. In attempt 1 it writes an
 # error file. Attempt 3 waits.
@@ -43,7 +43,7 @@ class EarlierAttempts(MusterTest):
 
     def test_the_summary_and_the_report_have_each_cause(self):
         process = self.begin(restarts=2)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.lines(), [("0", "10", None, "words of attempt 0"),
                                         ("1", "11", None, "the file of attempt 1")])
         self.assertEqual(self.records(), [(0, 1, 10, None, "words of attempt 0"),
@@ -64,7 +64,7 @@ class EarlierAttempts(MusterTest):
         process = self.begin(restarts=3)
         self.ready(1)
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.report()["ended_by"], "signalled")
         self.assertEqual(self.records(), [(0, 1, 10, None, "words of attempt 0"),
                                           (1, 1, 11, None, "the file of attempt 1"),
@@ -77,7 +77,7 @@ class EarlierAttempts(MusterTest):
         process = self.begin(restarts=3)
         self.ready(1)
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.report()["ended_by"], "agent_lost")
         self.assertEqual(self.records(), [(0, 1, 10, None, ""), (1, 1, 11, None, ""), (2, 1, -9, "SIGKILL", "")])
         for one in self.report()["earlier_attempts"]:
@@ -92,7 +92,7 @@ class EarlierAttempts(MusterTest):
         process = self.start("--standalone", "--no-python", "--max-restarts=30", "--failure-report=report.json", script)
         self.ready(1)
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         report = self.report()
         self.assertEqual([one["attempt"] for one in report["earlier_attempts"]], [*range(10), *range(20, 30)])
         self.assertEqual(report["earlier_attempts_left_out"], 10)

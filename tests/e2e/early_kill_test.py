@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from support import MUSTER, MusterTest, agent_of, is_sanitized, main, shim_of, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, agent_of, is_sanitized, main, shim_of, wait_for
 
 PTRACE_TRACEME, PTRACE_CONT, PTRACE_DETACH, PTRACE_SYSCALL = 0, 7, 17, 24
 PTRACE_SETOPTIONS, PTRACE_GETEVENTMSG = 0x4200, 0x4201
@@ -173,7 +173,7 @@ class EarlyKill(MusterTest):
         # At its start, the agent also opens the folders for a moment to look for those of dead owners.
         wait_for(lambda: holders() == sorted(owners), "two locks of the agent, two of the shim and no others")
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE_S)
         self.assertEqual(self.directories(), [])
 
     def test_jobs_that_start_at_once(self):
@@ -201,7 +201,7 @@ class EarlyKill(MusterTest):
                        env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.assertEqual(sorted(self.directories()), before)
         living.terminate()
-        living.wait(60)
+        living.wait(PATIENCE_S)
         wait_for(lambda: len(self.directories()) == 2, "the end of the living job's directory")
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 from nodes import NodesTest
-from support import MUSTER, MusterTest, main, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
 # Reports that it runs and then waits for a signal, with or without a handler.
 WAIT = "#!/bin/sh\n{trap}\necho x >> ready\nwhile :; do sleep 1000 & wait $!; done\n"
@@ -69,7 +69,7 @@ class Files(MusterTest):
                              env={"TORCHELASTIC_ERROR_FILE": str(self.dir / "own.json")})
         self.ready(2)
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.own(), f"SignalException: Process {process.pid} got signal: 15")
         report = json.loads(self.read("report.json"))
         self.assertEqual(report["ended_by"], "signalled")
@@ -129,7 +129,7 @@ class Lines(MusterTest):
                              self.script("wait.sh", WAIT.format(trap=trap)))
         self.ready(count)
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         return process.pid, self.read("err")
 
     def test_a_signal_in_torchruns_words(self):
@@ -263,7 +263,7 @@ class Phases(NodesTest):
         self.assertRegex(err.splitlines()[-1],
                          SIGNALLED.format(pid=self.nodes["b"].pid))
         self.tell("finish")
-        self.nodes["a"].wait(60)  # The exit code is success, or a failure if b was the host.
+        self.nodes["a"].wait(PATIENCE_S)  # The exit code is success, or a failure if b was the host.
 
 
 if __name__ == "__main__":

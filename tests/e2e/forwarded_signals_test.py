@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from support import MusterTest, agent_of, main, shim_of, wait_for
+from support import PATIENCE_S, MusterTest, agent_of, main, shim_of, wait_for
 
 # Counts its signals, and ends when the file "finish" is there.
 COUNTS = """
@@ -36,7 +36,7 @@ class ForwardedSignals(MusterTest):
 
     def finish(self, process):
         (self.dir / "finish").touch()
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
 
     def test_to_the_launcher_alone(self):
         process = self.counts(workers=3)
@@ -51,8 +51,9 @@ class ForwardedSignals(MusterTest):
         for pid in sorted(self.token.processes()):
             os.kill(pid, signal.SIGUSR1)
         wait_for(lambda: "every process of the job has got" in self.read("err"), "the line")
-        self.assertEqual(self.got(), ["0:10", "1:10"])
+        wait_for(lambda: len(self.got()) >= 2, "the workers")
         self.finish(process)
+        self.assertEqual(self.got(), ["0:10", "1:10"])
 
     def test_to_every_process_while_workers_save_and_end(self):
         script = self.script("save.py", """
@@ -69,7 +70,7 @@ time.sleep(1000)
         self.ready(2)
         for pid in sorted(self.token.processes(), reverse=True):
             os.kill(pid, signal.SIGUSR1)
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
         self.assertEqual(sorted(path.name for path in self.dir.glob("saved.*")), ["saved.0", "saved.1"])
 
     def test_to_one_of_musters_processes(self):
@@ -107,7 +108,7 @@ time.sleep(1000)
     def test_none(self):
         process = self.counts("--signals-to-forward=")
         process.send_signal(signal.SIGUSR1)
-        self.assertEqual(process.wait(60), -signal.SIGUSR1)
+        self.assertEqual(process.wait(PATIENCE_S), -signal.SIGUSR1)
         self.assert_nothing_left()
 
     def test_one_that_ends_the_job(self):
@@ -115,7 +116,7 @@ time.sleep(1000)
         process.send_signal(signal.SIGUSR1)
         wait_for(lambda: self.got() == ["0:10", "1:10"], "the workers")
         (self.dir / "finish").touch()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
 
     def test_one_that_was_ignored_stays_so(self):
         process = self.start("--standalone", "--no-python", "/bin/sh", "-c",
@@ -123,7 +124,7 @@ time.sleep(1000)
                              before=["sh", "-c", "trap '' USR1; exec \"$@\"", "sh"])
         self.ready(1)
         process.send_signal(signal.SIGUSR1)
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
         self.assertTrue(int(self.read("ignored").split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
         self.assertNotIn("SIGUSR1", self.read("err"))
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from support import MUSTER, SOURCE, MusterTest, main, python_has_torch, wait_for
+from support import MUSTER, PATIENCE_S, SOURCE, MusterTest, main, python_has_torch, wait_for
 
 # One rank stands still while the others work. The second attempt succeeds.
 WORKER = """import os, sys, threading
@@ -114,7 +114,7 @@ while True:
                                        "-r3", "--hang-timeout=1")
         self.ready(2)
         process.send_signal(signal.SIGUSR2)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("  it hung: no report of progress for ", self.read("err"))
 
     def test_the_watch_goes_on_if_the_hanging_worker_ends_by_itself(self):
@@ -125,7 +125,7 @@ if os.environ["RANK"] == "0":
     open("fifo").read()
 else: threading.Event().wait()
 """, "--hang-timeout=1")
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         err = self.read("err")
         self.assertIn("an idle worker has ended by itself meanwhile", err)
         self.assertRegex(err, r"(?s)Root Cause.*rank +: 1 .*  it hung: no output and no CPU time for ")
@@ -210,7 +210,7 @@ while not os.path.exists("written"): time.sleep(0.2)
         self.assertIsNone(process.poll(), self.read("err"))
         self.assertFalse((self.dir / "written").exists())
         self.assertEqual(process.stdout.read().count(b"x" * 9_999), 400)
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
     def test_without_the_option_workers_are_not_watched(self):
         script = self.script("still.sh", "#!/bin/sh\nsleep 1.5\n")
@@ -230,7 +230,7 @@ while not os.path.exists("go"): time.sleep(0.01)
                      and self.read("err").count("stacks: ") == 2 * (n + 1), "the stacks")
         self.assertIn("received SIGUSR2: writing where the workers stand", self.read("err"))
         (self.dir / "go").touch()
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
 
     def test_a_worker_that_has_just_started_is_not_left_out(self):
         late_calls = pathlib.Path(MUSTER).parents[1] / "tests/liblate_calls.so"
@@ -248,7 +248,7 @@ while [ ! -e go ]; do sleep 0.05; done
         process = self.start("--standalone", "--nproc-per-node=8", "--log-dir=logs", "--no-python", script, env=late)
         wait_for(lambda: "7" in self.stacks(), "the stacks of the worker that asked")
         (self.dir / "go").touch()
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
     def test_stacks_outlive_a_success_without_log_directory(self):
         script = self.script("worker.sh", """#!/bin/sh
@@ -264,7 +264,7 @@ while [ ! -e go ]; do sleep 0.05; done
                 process.send_signal(signal.SIGUSR2)
                 wait_for(lambda: "stacks: " in self.read("err"), "the stacks")
                 (self.dir / "go").touch()
-                self.assertEqual(process.wait(60), 0)
+                self.assertEqual(process.wait(PATIENCE_S), 0)
                 path = pathlib.Path(re.search(r"stacks: (\S+)", self.read("err"))[1])
                 ours = next((p for p in path.parents if p.name.startswith("muster_")), None)
                 if ours:  # The file may be in memory, outside of the folders that the test removes.
@@ -276,7 +276,7 @@ while [ ! -e go ]; do sleep 0.05; done
         process = self.start("--standalone", "--signals-to-handle=SIGUSR2", "--no-python", script)
         self.ready(1)
         process.send_signal(signal.SIGUSR2)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("received SIGUSR2: stopping the workers", self.read("err"))
 
     def test_without_permission_it_says_what_to_do(self):
@@ -304,7 +304,7 @@ while [ ! -e go ]; do sleep 0.05; done
         wait_for(lambda: "sleep 1000" in " ".join(self.token.processes().values()) and self.stacks(),
                  "the tool to be run")
         process.terminate()  # The tool neither delays the end of muster nor outlives it.
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.token.processes(), {})
 
 

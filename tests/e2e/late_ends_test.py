@@ -10,7 +10,7 @@ import sys
 import termios
 import time
 
-from support import MUSTER, MusterTest, Terminal, main, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, Terminal, main, wait_for
 
 
 class EarlyEnds(MusterTest):
@@ -115,7 +115,7 @@ class Terminals(MusterTest):
                              preexec_fn=ignore)
         self.ready(1)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
 
     def test_a_terminal_that_a_killed_worker_had_changed(self):
         worker = self.script("raw.py", """

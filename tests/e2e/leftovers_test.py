@@ -7,7 +7,7 @@ import sys
 import time
 
 from nodes import NodesTest
-from support import MusterTest, agent_of, main, wait_for
+from support import PATIENCE_S, MusterTest, agent_of, main, wait_for
 
 # Of one process or of several: a shell has a child now and then.
 RUNS_ON = re.compile("runs? on")
@@ -112,7 +112,7 @@ memory.unlink()
         process = self.start("--standalone", "--nproc-per-node=2", *self.tracked("time.sleep(1000)\n"))
         self.ready(2)
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.names(), [])
 
     def test_a_stop_is_bounded(self):
@@ -124,7 +124,7 @@ sleep 1000
         self.ready(1)
         begin = time.monotonic()
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertLess(time.monotonic() - begin, 25)
         self.assertIn("SIGKILL to", self.read("err"))
         self.assert_nothing_left()
@@ -134,7 +134,7 @@ sleep 1000
         process = self.start("--standalone", "--shutdown-timeout=1", *self.tracked(stays))
         wait_for((self.dir / "deaf").exists, "the worker to ignore SIGTERM")
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("forcefully exiting via 9", self.read("err"))
         self.assertEqual(self.names(), [])
 
@@ -149,7 +149,7 @@ sleep 1000
         process = self.wait_for_leftovers()
         begin = time.monotonic()
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertLess(time.monotonic() - begin, 25)
         self.assertIn("SIGTERM to", self.read("err"))
         self.assert_nothing_left()
@@ -161,14 +161,14 @@ sleep 1000
         process.terminate()
         time.sleep(1.1)  # Else both are one event.
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("SIGKILL to", self.read("err"))
         self.assert_nothing_left()
 
     def test_the_agent_is_killed_while_muster_waits(self):
         process = self.wait_for_leftovers()
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertRegex(self.read("err"), r"SIGTERM to \d+ \(sleep\)")
         self.assert_nothing_left()
 
@@ -176,7 +176,7 @@ sleep 1000
         process = self.start("--standalone", "--nproc-per-node=2", *self.tracked("time.sleep(1000)\n"))
         self.ready(2)
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.names(), [])
 
     def test_a_wrong_time_is_refused(self):
@@ -198,7 +198,7 @@ class LeftoversOfNodes(NodesTest):
         self.round_of(2, after=2, nodes={"a", "b"})
         (self.dir / "finish").touch()
         for tag, process in self.nodes.items():
-            self.assertEqual(process.wait(60), 0, self.output(tag))
+            self.assertEqual(process.wait(PATIENCE_S), 0, self.output(tag))
         self.assertEqual(list(self.dir.glob("name.*")), [])
 
     def test_another_nodes_failure_does_not_hurry_a_node_that_has_succeeded(self):
@@ -211,9 +211,9 @@ class LeftoversOfNodes(NodesTest):
         (self.dir / "finish.a").touch()
         wait_for(lambda: RUNS_ON.search(self.read("err.a")), "node a to wait for what is left")
         (self.dir / "exit.b").write_text("4")
-        self.nodes["b"].wait(60)
+        self.nodes["b"].wait(PATIENCE_S)
         (self.dir / "may-end").touch()
-        self.nodes["a"].wait(60)
+        self.nodes["a"].wait(PATIENCE_S)
         self.assertEqual(self.read("uploaded"), "saved\n")
 
 

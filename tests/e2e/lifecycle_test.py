@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from support import MUSTER, MusterTest, main, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, main, wait_for
 
 WORLD = ["RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE",
          "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
@@ -116,7 +116,7 @@ class Logs(MusterTest):
             shown += [f"[default{rank}]:abc", f"[default{rank}]:d"]
             wait_for(lambda: self.read("out").splitlines() == shown, f"the lines of rank {rank}")
         (self.dir / "end").touch()
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
         self.assertEqual(self.read("out").splitlines(), shown)
 
     def test_partial_lines_of_two_ranks_at_once_are_not_mixed(self):
@@ -314,7 +314,7 @@ while True:
                 process = self.start("--standalone", script)
                 self.ready(1)
                 process.send_signal(getattr(signal, name))
-                self.assertEqual(process.wait(60), 1)
+                self.assertEqual(process.wait(PATIENCE_S), 1)
                 self.assertEqual(self.read("caught"), name)
 
     # A handler of a cluster's warning, for example, sends the launcher the signal that ends the job.
@@ -325,7 +325,7 @@ while True:
                                           "[ $RANK = 1 ] || kill -TERM $PPID\n"
                                           "while :; do sleep 1000 & wait $!; done\n")
         process = self.start("--standalone", "--nproc-per-node=2", "--no-python", script)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(sorted(self.read("caught").split()), ["0", "1"])
 
     def test_a_signal_to_the_launcher_and_the_workers_parent_at_once_is_one_event(self):
@@ -336,7 +336,7 @@ while True:
         self.ready(1)
         os.kill(int(self.read("parent")), signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.read("caught"), "saved\n")
 
     def test_signals_to_handle_are_ours_to_choose(self):
@@ -349,7 +349,7 @@ while True:
                 process = self.start("--standalone", f"--signals-to-handle={listed}", "--no-python", script)
                 self.ready(1)
                 process.send_signal(signal.Signals[f"SIG{name}"])
-                self.assertEqual(process.wait(60), 1)
+                self.assertEqual(process.wait(PATIENCE_S), 1)
                 self.assertEqual(self.read("caught"), f"{name}\n")
 
     def test_sigtstp_that_is_to_be_handled_ends_muster_before_it_has_workers(self):
@@ -357,7 +357,7 @@ while True:
                              "--signals-to-handle=SIGTERM,SIGTSTP", "--no-python", "true", env={"LOGLEVEL": "INFO"})
         wait_for(lambda: "Rendezvous'ing worker group" in self.read("err"), "the rendezvous")
         process.send_signal(signal.SIGTSTP)
-        self.assertEqual(process.wait(60), 128 + signal.SIGTSTP)
+        self.assertEqual(process.wait(PATIENCE_S), 128 + signal.SIGTSTP)
 
     def test_a_sigint_that_is_not_to_be_handled_stops_the_workers_first(self):
         script = self.script("save.sh", "#!/bin/sh\ntrap 'sleep 1; echo saved > caught; exit 0' TERM\n"
@@ -365,7 +365,7 @@ while True:
         process = self.start("--standalone", "--signals-to-handle=SIGTERM", "--no-python", script)
         self.ready(1)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), -signal.SIGINT)
+        self.assertEqual(process.wait(PATIENCE_S), -signal.SIGINT)
         self.assertEqual(self.read("caught"), "saved\n")
 
     def test_a_sigint_that_is_ignored_and_not_to_be_handled_has_no_effect(self):
@@ -377,7 +377,7 @@ while True:
         process.send_signal(signal.SIGINT)
         with open(self.dir / "fifo", "w") as fifo:
             fifo.write("go\n")
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
     def test_nohup_keeps_the_job_alive(self):
         script = self.script("wait.sh", "#!/bin/sh\necho x >> ready\nread line < fifo\n")
@@ -388,7 +388,7 @@ while True:
         process.send_signal(signal.SIGHUP)
         with open(self.dir / "fifo", "w") as fifo:
             fifo.write("go\n")
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from support import SOURCE, MusterTest, agent_of, main, python_has_torch, wait_for
+from support import PATIENCE_S, SOURCE, MusterTest, agent_of, main, python_has_torch, wait_for
 
 ROUNDS = int(os.environ.get("MUSTER_KILL_ROUNDS", "200"))
 SEED = int(os.environ.get("MUSTER_SEED", "1"))
@@ -70,7 +70,7 @@ class Loaders(MusterTest):
             os.kill(pid or process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
     def test_kill_9_at_random_moments(self):
         chance = random.Random(SEED)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 
-from support import MUSTER, MusterTest, agent_of, main, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, agent_of, main, wait_for
 
 
 def can_bind(port):
@@ -91,7 +91,7 @@ while :; do sleep 0.01; done
                 wait_for(lambda: reached(f"stopping.{attempt}"), "the stop")
                 sockets.append(listener(agent_of(process.pid), ports[0]))
                 (self.dir / f"end.{attempt}").write_text("")
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
         self.assertEqual(set(ports), {ports[0]})
         self.assertIsNotNone(sockets[0])
         self.assertEqual(set(sockets), {sockets[0]})  # One descriptor that is never closed.
@@ -122,7 +122,7 @@ while [ ! -e go ]; do sleep 0.01; done
         self.assertEqual([len(set(found)) for found in ports.values()], [1] * jobs)
         self.assertEqual(len({found[0] for found in ports.values()}), jobs)
         (self.dir / "go").write_text("")
-        self.assertEqual([job.wait(60) for job in running], [0] * jobs)
+        self.assertEqual([job.wait(PATIENCE_S) for job in running], [0] * jobs)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from support import MUSTER, MusterTest, Terminal, agent_of, is_sanitized, main, shim_of, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, Terminal, agent_of, is_sanitized, main, shim_of, wait_for
 
 # A worker with several children: one in its group, one that has left its session, one in the
 # background, and some that have done both. Two of them have no mark in their environment, and the
@@ -56,7 +56,7 @@ class NothingLeft(MusterTest):
     def test_after_kill_9_of_the_shim(self):
         process = self.start_family(STUBBORN)
         os.kill(shim_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("the shim", self.read("err"))
         self.assertIn("was killed by signal 9", self.read("err"))
         self.assertEqual(self.token.processes(), {})
@@ -88,7 +88,7 @@ while :; do sleep 1000 & wait $!; done
     def test_after_kill_9_of_the_agent(self):
         process = self.start_family(STUBBORN, "--shutdown-timeout=1")
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("was killed by signal 9", self.read("err"))
         self.assertEqual(self.token.processes(), {})
         self.assertEqual(os.listdir(self.memory) + os.listdir(self.dir / "tmp"), [])
@@ -96,13 +96,13 @@ while :; do sleep 1000 & wait $!; done
     def test_after_sigterm(self):
         process = self.start_family()
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.token.processes(), {})
 
     def test_workers_that_ignore_sigterm_are_killed_after_the_timeout(self):
         process = self.start_family(STUBBORN, "--shutdown-timeout=1")
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.token.processes(), {})
 
     def test_a_second_signal_kills_at_once(self):
@@ -111,7 +111,7 @@ while :; do sleep 1000 & wait $!; done
         wait_for(lambda: "SIGINT" in self.read("err"), "the first signal to be taken")
         time.sleep(1.1)  # A second signal within a second would count as the same event.
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertEqual(self.token.processes(), {})
 
     def test_after_an_unhandled_signal(self):
@@ -122,7 +122,7 @@ while :; do sleep 1000 & wait $!; done
                 process.send_signal(number)
                 # ASan catches the signal and exits.
                 is_caught = number == signal.SIGSEGV and is_sanitized()
-                self.assertEqual(process.wait(60), 1 if is_caught else -number)
+                self.assertEqual(process.wait(PATIENCE_S), 1 if is_caught else -number)
                 self.assert_nothing_left()
 
     def test_after_success(self):
@@ -274,7 +274,7 @@ exit 0
                     os.kill(victim, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-                process.wait(60)
+                process.wait(PATIENCE_S)
                 self.assert_nothing_left()
 
 

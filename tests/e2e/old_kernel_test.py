@@ -15,7 +15,7 @@ import subprocess
 import sys
 import unittest
 
-from support import MusterTest, main, wait_for
+from support import PATIENCE_S, MusterTest, main, wait_for
 
 
 def without(call):
@@ -186,7 +186,7 @@ class RefusedCalls(MusterTest):
             for error in (errno.EPERM, errno.ENOSYS):
                 with self.subTest(more=more, error=errno.errorcode[error]), open(self.dir / "log", "w") as log:
                     self.start("--no-python", "sh", "-c", lines, stdout=log, stderr=log,
-                               preexec_fn=refuses(self.number("kcmp"), error, more)).wait(60)
+                               preexec_fn=refuses(self.number("kcmp"), error, more)).wait(PATIENCE_S)
                     shown = [line for line in self.read("log").splitlines() if line.startswith(("out ", "err "))]
                     self.assertEqual(shown, expected)
 
@@ -242,7 +242,7 @@ class RefusedCalls(MusterTest):
                         process.send_signal(number)
                     wait_for(lambda: len(self.read("got").split()) >= len(expected), "the signals at the workers")
                     (self.dir / "finish").touch()
-                    self.assertEqual(process.wait(60), 0, self.read("err"))
+                    self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
                     self.assertEqual(sorted(self.read("got").split()), expected)
                     self.assert_nothing_left()
 
@@ -290,7 +290,7 @@ class RefusedByMusterd(MusterTest):
                                     "--rdzv-conf=is_host=false,last_call_timeout=1,join_timeout=60", "--no-python", "true",
                                     expect=0)
                     process.terminate()
-                    self.assertEqual(process.wait(60), 0)
+                    self.assertEqual(process.wait(PATIENCE_S), 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from support import MusterTest, main, wait_for
+from support import PATIENCE_S, MusterTest, main, wait_for
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"  # A Python that every user may run.
@@ -78,7 +78,7 @@ class OtherUser(MusterTest):
 
     def finish(self, process):
         (self.dir / "finish").touch()
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
 
     def test_the_worker_channel_is_for_its_own_user(self):
         process = self.job()
@@ -204,7 +204,7 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
             (self.dir / "finish").unlink()
             (self.dir / "channel").unlink()
         (self.shared / "stop").touch()
-        racer.wait(60)
+        racer.wait(PATIENCE_S)
         self.assertTrue(any(path.is_symlink() for path in self.shared.iterdir()), "he has laid no link")
         for name in set(os.listdir("/dev/shm")) - before:
             if os.path.islink(f"/dev/shm/{name}"):
@@ -253,7 +253,7 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
         as_nobody("import os, sys\nos.rename(sys.argv[1], sys.argv[1] + '-old')\nos.mkdir(sys.argv[1])\n"
                   "os.chmod(sys.argv[1], 0o777)", str(run))
         (self.dir / "finish").touch()
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assertIn(f"{run} is not the folder that muster has made", self.read("err"))
         self.assertEqual(list(run.iterdir()), [])
 
@@ -263,7 +263,7 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
         process = self.job("-t3", f"--log-dir={self.shared}/logs/deep", f"--failure-report={self.shared}/report", FAILS="yes")
         self.channel()
         (self.dir / "finish").touch()
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         modes = {path.name: stat.S_IMODE(path.stat().st_mode)
                  for path in (self.shared / "logs", self.shared / "logs" / "deep", self.shared / "report")}
         self.assertEqual(modes, {"logs": 0o755, "deep": 0o755, "report": 0o600})

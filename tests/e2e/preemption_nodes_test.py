@@ -7,7 +7,7 @@ import time
 
 from cable import Cable
 from nodes import NodesTest
-from support import SOURCE, main, wait_for
+from support import PATIENCE_S, SOURCE, main, wait_for
 
 # As the worker of nodes.py, and: writes what it is told into told.TAG.RANK.ROUND. Unless "silent.TAG" exists, it saves,
 # answers and ends with 0.
@@ -107,7 +107,7 @@ class PreemptionNodes(NoticeWorker, NodesTest):
             told = self.told(entry["node"], entry["RANK"], "shrink")
             self.assertEqual((told["doomed"], told["doomed_ranks"]), (entry["node"] == "c", [[doomed, doomed]]))
         self.nodes["c"].send_signal(signal.SIGTERM)  # It goes.
-        self.nodes["c"].wait(60)
+        self.nodes["c"].wait(PATIENCE_S)
         self.tell("finish")
         self.ends(a=0, b=0)
         self.assert_nothing_left()
@@ -258,7 +258,7 @@ class SlowMessages(SlowNode):
                     self.assertGreaterEqual(signalled, deadline)
                 for process in self.nodes.values():
                     process.terminate()
-                    process.wait(60)
+                    process.wait(PATIENCE_S)
 
     def test_a_node_that_goes_knows_its_own_deadline(self):
         began = time.monotonic()

@@ -97,7 +97,7 @@ class RestartPolicy(MusterTest):
         self.assertNotIn(SENTENCE, err)
 
     def test_hangs_have_a_budget_of_their_own(self):
-        options = ("--hang-timeout=1", "--restart-policy=failures=1,hangs=1")
+        options = ("--hang-timeout=3", "--restart-policy=failures=1,hangs=1")
         attempts, err = self.play(HANGER, *options, expect=128 + signal.SIGABRT, FAILS_IN="1")
         self.assertEqual(attempts, 3)  # A hang, a failure, and a hang too many.
 

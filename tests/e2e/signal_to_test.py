@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from support import MusterTest, agent_of, main, one_second, wait_for
+from support import PATIENCE_S, MusterTest, agent_of, main, one_second, wait_for
 
 COUNT = int(os.environ.get("MUSTER_SAVES", "1"))  # 50 is the long form.
 
@@ -88,7 +88,7 @@ class SignalTo(MusterTest):
             with self.subTest(number):
                 process = self.saves(workers=3)
                 process.send_signal(number)
-                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
                 self.assertEqual(self.texts("asked", 3), [[str(int(number))]] * 3)
                 self.assertEqual(self.texts("saved", 3), [["0"]] * 3, self.read("err"))
                 self.assert_nothing_left()
@@ -100,7 +100,7 @@ class SignalTo(MusterTest):
             with self.subTest(number):
                 process = self.saves("slow")
                 process.terminate()
-                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
                 self.assertEqual(self.texts("saved"), [["0"], ["0"]], self.read("err"))
                 self.assert_nothing_left()
                 for file in [*self.dir.glob("*.[01]"), self.dir / "ready"]:
@@ -118,7 +118,7 @@ class SignalTo(MusterTest):
                 wait_for(lambda: all(self.state_of(pid) == "T" for pid in [process.pid, *stopped]), "all to be stopped")
                 os.killpg(process.pid, number)
                 os.killpg(process.pid, signal.SIGCONT)
-                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
                 self.assertEqual(self.texts("asked"), [[str(int(number))]] * 2)
                 self.assertEqual(self.texts("saved"), [["0"], ["0"]], self.read("err"))
                 self.assert_nothing_left()
@@ -128,20 +128,20 @@ class SignalTo(MusterTest):
     def test_the_whole_group_at_once_as_torchrun_does(self):
         process = self.saves(options=["--signal-to=group"])
         process.terminate()
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assertEqual(self.texts("asked"), [["15"], ["15"]])
         self.assertEqual(self.texts("saved"), [[], []])
 
     def test_the_rest_of_the_group_gets_the_signal_when_the_worker_has_ended(self):
         process = self.saves("helper-notes")
         process.terminate()
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assertEqual(self.texts("helper"), [["15"], ["15"]])
 
     def test_the_rest_of_the_group_gets_the_signal_before_all_are_killed(self):
         process = self.saves("helper-notes", "hangs", options=["--shutdown-timeout=4"])
         process.terminate()
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assertEqual(self.texts("helper"), [["15"], ["15"]])
         self.assertEqual(self.texts("asked"), [["15"], ["15"]])  # Not a second time.
         self.assert_nothing_left()
@@ -149,13 +149,13 @@ class SignalTo(MusterTest):
     def test_after_another_worker_has_failed(self):
         process = self.saves("fails", options=["--max-restarts=1"])
         (self.dir / "fail").touch()
-        self.assertEqual(process.wait(60), 0, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 0, self.read("err"))
         self.assertEqual(self.texts("saved"), [["0"], []])
 
     def test_without_the_agent(self):
         process = self.saves()
         os.kill(agent_of(process.pid), signal.SIGKILL)
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assertEqual(self.texts("saved"), [["0"], ["0"]])
         self.assert_nothing_left()
 
@@ -165,7 +165,7 @@ class SignalTo(MusterTest):
         wait_for(lambda: self.texts("asked") == [["15"], ["15"]], "the first signal")
         time.sleep(1.2 * one_second())  # A signal within a second belongs to the same event.
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         self.assert_nothing_left()
 
     def test_a_shell_with_a_trap_does_not_keep_the_signal_from_its_program(self):
@@ -185,7 +185,7 @@ time.sleep(1000)
                 process = self.start("--standalone", "--shutdown-timeout=1000", "--no-python", wrapper)
                 self.ready(1)
                 process.terminate()
-                self.assertEqual(process.wait(60), 1, self.read("err"))
+                self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
                 for name in ("program-saved", "wrapper-ended", "ready"):
                     (self.dir / name).unlink()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from nodes import free_port
-from support import MUSTER, MusterTest, is_sanitized, main, shim_of, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, is_sanitized, main, shim_of, wait_for
 
 
 def state_of(pid):
@@ -55,7 +55,7 @@ class Signals(MusterTest):
                                  "echo x >> ready; exec sleep 1000", preexec_fn=spoil)
             self.ready(2)
             process.terminate()
-            self.assertEqual(process.wait(60), 1)
+            self.assertEqual(process.wait(PATIENCE_S), 1)
             self.assert_nothing_left()
 
     def test_what_workers_inherit(self):
@@ -93,7 +93,7 @@ class Signals(MusterTest):
                                                  for n in (signal.SIGINT, signal.SIGQUIT)])
         self.ready(1)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("received SIGINT", self.read("err"))
 
     def test_a_signal_to_all_of_musters_processes_counts_once(self):
@@ -106,7 +106,7 @@ class Signals(MusterTest):
         shim = shim_of(process.pid)
         for pid in (shim, process.pid):
             os.kill(pid, signal.SIGTERM)
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assertIn("graceful", self.read("out"))
         self.assertNotIn("again", self.read("err"))
 
@@ -426,7 +426,7 @@ class Elsewhere(MusterTest):
         process = self.start("--standalone", "--no-python", "-t3", "/bin/sh", "-c",
                              "echo out; echo err >&2; readlink /proc/self/fd/0 > zero",
                              preexec_fn=close_all)
-        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
         self.assertEqual(self.read("zero"), "/dev/null\n")
 
 
@@ -453,7 +453,7 @@ class Workers(MusterTest):
                 (self.dir / "go").write_text("")
             else:
                 process.terminate()
-            self.assertEqual(process.wait(60), 1)
+            self.assertEqual(process.wait(PATIENCE_S), 1)
             self.assert_nothing_left()
 
     def test_a_parent_that_is_gone_before_muster_begins(self):

@@ -12,7 +12,7 @@ import time
 import unittest
 import zipfile
 
-from support import MUSTER, MusterTest, agent_of, child_named, children, main, shim_of, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, agent_of, child_named, children, main, shim_of, wait_for
 from warm_scripts import SCRIPTS, STATE
 
 MUSTERCTL = os.environ.get("MUSTERCTL_BIN", "musterctl")
@@ -605,7 +605,7 @@ class Faults(WarmTest):
             self.assertEqual(self.zygote(job), zygote)
             os.killpg(job.pid, signal.SIGCONT)
             self.wait_ready(attempt + 1)
-        self.assertEqual(job.wait(60), 0, self.read("err"))
+        self.assertEqual(job.wait(PATIENCE_S), 0, self.read("err"))
         self.assertNotIn(COLD, self.read("err"))
         self.assertEqual({len(values) for values in self.hashes().values()}, {1})
         self.assert_nothing_left()
@@ -620,7 +620,7 @@ class Faults(WarmTest):
         self.stopped_workers(job)
         self.assertEqual(self.read("ready.0"), "")
         os.killpg(job.pid, signal.SIGCONT)
-        self.assertEqual(job.wait(60), 0, self.read("err"))
+        self.assertEqual(job.wait(PATIENCE_S), 0, self.read("err"))
         self.assertNotIn(COLD, self.read("err"))
         self.assertEqual(self.read("ready.0"), "xx")
         self.assert_nothing_left()

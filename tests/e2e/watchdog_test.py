@@ -6,7 +6,7 @@ import stat
 import sys
 import unittest
 
-from support import SOURCE, MusterTest, agent_of, main, python_has_torch, shim_of, wait_for
+from support import PATIENCE_S, SOURCE, MusterTest, agent_of, main, python_has_torch, shim_of, wait_for
 
 PYTHON = SOURCE / ".venv/bin/python"
 
@@ -131,7 +131,7 @@ time.sleep(1000)
                 self.assertEqual(stat.S_IMODE(self.pipes()[0].stat().st_mode), 0o600)
                 find = {"shim": shim_of, "agent": agent_of}.get(victim, lambda pid: pid)
                 os.kill(find(process.pid), 9)
-                process.wait(60)
+                process.wait(PATIENCE_S)
                 self.assert_nothing_left()
                 self.assertEqual(self.pipes(), [])
 
@@ -149,7 +149,7 @@ class StuckInTheKernel(MusterTest):
     def test_a_worker_in_state_d_is_named_and_the_job_fails(self):
         process = self.start_stuck(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="0.5")
         # The exit code is 0 under torchrun.
-        self.assertEqual(process.wait(60), 1, self.read("err"))
+        self.assertEqual(process.wait(PATIENCE_S), 1, self.read("err"))
         err = self.read("err")
         self.assertRegex(err, r"local rank 1 \(pid \d+\): it waited in the kernel \(state D\) for "
                               r"0\.\d s, where no signal reaches it: ending it")
@@ -164,7 +164,7 @@ class StuckInTheKernel(MusterTest):
                  "a worker in state D")
         self.assertIsNone(process.poll())
         process.terminate()
-        self.assertEqual(process.wait(60), 1)
+        self.assertEqual(process.wait(PATIENCE_S), 1)
         self.assert_nothing_left()
 
     @staticmethod
