@@ -67,8 +67,8 @@ class Walkthrough(MusterTest):
                 shown = re.findall(r"`([^`]+)`", step["shown"])
                 self.assertTrue(shown, step[0])
                 self.look(step["look"], shown)
-        self.assertEqual(sum(step["block"] is not None for step in steps), 7)
-        self.assertGreaterEqual(sum(step["look"] is not None for step in steps), 9)
+        self.assertEqual(sum(step["block"] is not None for step in steps), 8)
+        self.assertGreaterEqual(sum(step["look"] is not None for step in steps), 11)
 
 
 if __name__ == "__main__":
