@@ -170,10 +170,12 @@ class Kubernetes(unittest.TestCase):
         # The pod failure policy requires it.
         self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")
         # The first rule that matches decides, and a drained muster ends with 1, too.
-        ignore, fail = job["spec"]["podFailurePolicy"]["rules"]
-        self.assertEqual((fail["action"], fail["onExitCodes"]["values"]), ("FailJob", [1]))
-        self.assertEqual(fail["onExitCodes"]["containerName"],
-                         job["spec"]["template"]["spec"]["containers"][0]["name"])
+        ignore, notice, fail = job["spec"]["podFailurePolicy"]["rules"]
+        self.assertEqual((notice["action"], notice["onExitCodes"]["values"]), ("Ignore", [75]))
+        self.assertEqual((fail["action"], fail["onExitCodes"]["values"]), ("FailJob", [1, 2, 70]))
+        for rule in (notice, fail):
+            self.assertEqual((rule["onExitCodes"]["operator"], rule["onExitCodes"]["containerName"]),
+                             ("In", job["spec"]["template"]["spec"]["containers"][0]["name"]))
         self.assertEqual((ignore["action"], ignore["onPodConditions"][0]["type"]),
                          ("Ignore", "DisruptionTarget"))
 
