@@ -271,6 +271,16 @@ class CommandTest(WithFakes):
         self.assertNotIn("PET_NNODES", environment)
         self.assertEqual((environment["PATH"], environment["MORE"]), ("/bin", "1"))
 
+    def test_a_python_without_nvrx_is_named(self):
+        (self.folder / "bin").mkdir()
+        python = self.folder / "bin/python3"
+        python.symlink_to(sys.executable)
+        found = programs.find(nvrx=python).nvrx
+        self.assertFalse(found)
+        self.assertRegex(found.why_not, "^no nvidia-resiliency-ext beside .*bin/python3")
+        (self.folder / "lib/python3.99/site-packages/nvidia_resiliency_ext").mkdir(parents=True)
+        self.assertEqual(programs.find(nvrx=python).nvrx.path, str(python))
+
     def test_paths_in_the_table_are_relative_to_the_repository(self):
         found = programs.find()
         for program in (found.muster, found.torchrun):

@@ -30,6 +30,9 @@ def parser(names):
     parse.add_argument("--muster", metavar="PATH", help="default: build/release/bin/muster")
     parse.add_argument("--musterd", metavar="PATH", help="default: musterd beside muster")
     parse.add_argument("--torchrun", metavar="PATH", help="default: .venv/bin/torchrun")
+    parse.add_argument("--nvrx", metavar="PYTHON",
+                       help="again: a Python that has nvidia-resiliency-ext and torch (default: the one "
+                            "beside torchrun)")
     parse.add_argument("--native", metavar="DIR", help="default: build/release/bench")
     parse.add_argument("--from", metavar="FILE", action="append", default=[], dest="earlier",
                        help="results of an earlier --json, which this run adds to; with no NAME "
@@ -85,7 +88,7 @@ def main(words=None):
     names = selected(parse, arguments, list(known))
     try:
         found = programs.find(arguments.muster, arguments.musterd, arguments.torchrun,
-                              arguments.native)
+                              arguments.native, arguments.nvrx)
         earlier = []
         for path in arguments.earlier:
             with open(path) as file:

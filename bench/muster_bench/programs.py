@@ -40,6 +40,7 @@ class Programs:
     musterd: Program
     torchrun: Program
     python: Program  # The Python beside torchrun, which has torch.
+    nvrx: Program    # A Python that has NVRx (nvidia-resiliency-ext).
     native_dir: pathlib.Path
 
     def native(self, name):
@@ -48,24 +49,33 @@ class Programs:
                           "cmake --preset release && cmake --build --preset release --target all bench_programs")
 
 
-def find(muster=None, musterd=None, torchrun=None, native_dir=None):
+def with_nvrx(python):
+    """Returns the Python, if its environment has NVRx."""
+    if any(python.parent.parent.glob("lib/python3*/site-packages/nvidia_resiliency_ext")):
+        return executable(python, "scripts/quickstart makes it")
+    return Program(None, f"no nvidia-resiliency-ext beside {shown(python)} (--nvrx names another Python)")
+
+
+def find(muster=None, musterd=None, torchrun=None, native_dir=None, nvrx=None):
     """Finds the programs at the given paths, or at their default places.
 
     Raises FileNotFoundError if a given path is wrong.
     """
-    for given in (muster, musterd, torchrun):
+    for given in (muster, musterd, torchrun, nvrx):
         if given and not os.access(given, os.X_OK):
             raise FileNotFoundError(f"{given}: no such program")
     build = ROOT / "build" / "release"
     muster_path = pathlib.Path(muster).absolute() if muster else build / "bin" / "muster"
     torchrun_path = pathlib.Path(torchrun) if torchrun else ROOT / ".venv" / "bin" / "torchrun"
+    python_path = torchrun_path.absolute().parent / "python3"
     hint = "cmake --build --preset release --target all bench_programs"
     venv = "scripts/quickstart makes it"
     return Programs(
         muster=executable(muster_path, hint),
         musterd=executable(musterd or muster_path.parent / "musterd", hint),
         torchrun=executable(torchrun_path.absolute(), venv),
-        python=executable(torchrun_path.absolute().parent / "python3", venv),
+        python=executable(python_path, venv),
+        nvrx=with_nvrx(pathlib.Path(nvrx).absolute() if nvrx else python_path),
         native_dir=pathlib.Path(native_dir or build / "bench").absolute(),
     )
 
