@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests --warm: forks of the zygote do what cold workers do, and a fault of the zygote costs only time."""
+import inspect
 import json
 import os
 import pathlib
@@ -29,6 +30,12 @@ if attempt < int(sys.argv[1]):
         time.sleep(0.01)
     sys.exit(5)
 """
+
+def layout(pid):
+    """Where the kernel has put the stack and its own page: it chooses anew for each execve()."""
+    with open(f"/proc/{pid}/maps") as maps:
+        lines = [line.split() for line in maps]
+    return [line[0].split("-")[1] for line in lines if line[-1] in ("[stack]", "[vdso]")]
 
 
 def is_stopped(pid):
@@ -279,6 +286,32 @@ class FromTheZygote(WarmTest):
         for column in zip(*(line.split() for line in out.splitlines())):
             self.assertEqual(len(set(column)), 3)
 
+    def test_imports_end_before_a_script_begins(self):
+        """No worker meets a module that a thread still imports, as with imports in the background."""
+        (self.site / "slow.py").write_text(
+            "import os, threading\nPID = os.getpid()\nTHREADS = len(os.listdir('/proc/self/task'))\n"
+            "IN_MAIN = threading.current_thread() is threading.main_thread()\n")
+        text = "import os, sys\n" \
+               "half = [n for n, m in sys.modules.items() if getattr(getattr(m, '__spec__', None), '_initializing', False)]\n" \
+               "import slow\nos.write(1, f'slow {slow.PID != os.getpid()} {slow.THREADS} {slow.IN_MAIN} {half}\\n'.encode())\n"
+        _, out, _ = self.run_muster("--warm", "--nproc-per-node", 2, self.source(text), env={"PYTHONPATH": str(self.site)}, expect=0)
+        self.assertEqual(out.count("slow True 1 True []"), 2, out)
+
+    def test_only_workers_share_their_memory_layout(self):
+        if pathlib.Path("/proc/sys/kernel/randomize_va_space").read_text().strip() == "0":
+            self.skipTest("this kernel gives all processes one layout")
+        script = self.source(f"import os\n{inspect.getsource(layout)}\nos.write(1, f'layout {{layout(os.getpid())}}\\n'.encode())\n{FAILS}")
+        job = self.warm_job(script, 1)
+        self.wait_ready(0)
+        others = [layout(pid) for pid in (job.pid, shim_of(job.pid), agent_of(job.pid))]
+        self.let_fail(0)
+        self.assertEqual(job.wait(), 0, self.read("err"))
+        warm = re.findall(r"layout (\[.*\])", self.read("out"))
+        self.assertEqual((len(warm), len(set(warm))), (4, 1), warm)
+        self.assertNotIn(warm[0], map(str, others))
+        _, out, _ = self.run_muster("--nproc-per-node", 2, script, 0, expect=0)
+        self.assertEqual(len(set(re.findall(r"layout (\[.*\])", out))), 2, out)
+
     def test_many_restarts_leave_nothing(self):
         job = self.warm_job(self.source(FAILS), 30, restarts=30, nproc=1)
         for attempt in range(30):
@@ -438,6 +471,14 @@ class Refused(WarmTest):
         self.cold(".*python is a wrapper: set PYTHON_EXEC to", text=text, env={"PYTHON_EXEC": str(python)})
         python.write_text(f"#!/bin/bash\nexport ADDED=1\nexec -a \"$0\" {sys.executable} \"$@\"\n")
         self.cold("ADDED is another one in the zygote", text=text, env={"PYTHON_EXEC": str(python)})
+
+    def test_a_variable_that_imports_may_have_read_otherwise(self):
+        """By native code, or by a module."""
+        text = "import os, trap\nassert os.environ['ADDED' if 'ADDED' in os.environ else 'HF_ADDED'] == '1'\nprint('ran')\n"
+        for name, reason in (("HF_ADDED", "HF_ADDED has changed\n"), ("ADDED", "ADDED has changed, and an imported module has read it")):
+            with self.subTest(name):
+                python = self.script("python", f"#!/bin/bash\nexport {name}=1\nexec -a \"$0\" {sys.executable} \"$@\"\n")
+                self.cold(reason, text=text, module="import os\nREAD = os.environ.get('ADDED')\n", env={"PYTHON_EXEC": str(python)})
 
     def test_programs_that_are_not_python(self):
         _, out, err = self.run_muster("--warm", "--no-python", "echo", "hello", expect=0)

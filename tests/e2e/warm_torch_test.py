@@ -9,6 +9,7 @@ from support import MUSTER, PATIENCE_S, MusterTest, main
 
 STEP = """
 import os, sys, time
+late = sorted({"torch", "torch.distributed", "torch._dynamo", "numpy"} - set(sys.modules))
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
@@ -16,7 +17,6 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2, 4)).sum().backward()
 optimizer.step()
-late = sorted(name for name in ("torch._dynamo", "numpy") if name not in sys.modules)
 sys.stdout.write(f"stepped {os.environ['RANK']} {os.environ['TORCHELASTIC_RESTART_COUNT']} {late}\\n")
 dist.barrier()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
