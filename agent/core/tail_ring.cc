@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/core/report_text.h"
 #include "base/check.h"
 
 namespace muster {
@@ -49,7 +50,7 @@ std::string TailRing::text() const {
 }
 
 std::string TailRing::lines(TailLimits limits) const {
-  return std::string(last_lines(text(), limits, !overwritten_));
+  return std::string(last_lines(without_frames(text()), limits, !overwritten_));
 }
 
 }  // namespace muster

@@ -26,7 +26,8 @@ class TailRing {
   void append(std::string_view bytes);
   /// All bytes that are kept, the oldest first.
   std::string text() const;
-  /// last_lines() of text().
+  /// last_lines() of text() without frames (without_frames()), of which PyTorch writes dozens
+  /// behind the cause.
   std::string lines(TailLimits limits) const;
 
  private:

@@ -23,13 +23,12 @@
 #include "base/limit_advice.h"
 #include "base/system/clock.h"
 #include "base/system/wait_for_room.h"
-#include "rendezvous/rounds/limits.h"
 
 namespace muster {
 namespace {
 
-// The most that a report to the host has room for.
-constexpr std::int64_t kMaxFileEndBytes = kMaxReportTextBytes;
+// More than a report to the host has room for, because it leaves the frames of C++ stacks out.
+constexpr std::int64_t kMaxFileEndBytes = 16 << 10;
 
 // Adds evidence to the workers that died of a SIGKILL that muster did not send.
 void find_oom_victims(const OomWatch& watch, std::vector<ExplainedEnd>& ends) {

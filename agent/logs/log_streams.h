@@ -21,7 +21,7 @@
 namespace muster {
 
 /// The last bytes of a worker's stderr that are kept. These are more than TailRing::lines() shows,
-/// so that the first line shown is whole.
+/// so that the first line shown is whole, and the cause is among them before dozens of frames.
 inline constexpr std::size_t kTailRingBytes = 16 << 10;
 
 /// The most bytes that are read from one stream before the next stream has its turn.

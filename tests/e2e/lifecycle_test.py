@@ -187,6 +187,16 @@ exit 3
                 self.assertIn("rank      : 0 (local_rank: 0)", others)
                 self.assertIn("(SIGTERM)", others)
 
+    def test_the_summary_leaves_frames_of_c_plus_plus_out(self):
+        """torch writes dozens of them behind the cause."""
+        frames = "".join(f"frame #{i}: c10::function_{i}() + 0x80 (0x7f00 in libtorch.so)\n" for i in range(60))
+        (self.dir / "lines").write_text("the reason why\n" + frames + "after the frames\n")
+        _, _, err = self.run_muster("--standalone", "--no-python", "sh", "-c", "cat lines >&2; exit 3", expect=1)
+        report = err.split("Root Cause")[1]
+        self.assertIn("the reason why", report)
+        self.assertIn("after the frames", report)
+        self.assertNotIn("frame #", report)
+
     def test_the_summary_shows_the_error_file(self):
         script = self.script("record.py", """
 import json, os, sys

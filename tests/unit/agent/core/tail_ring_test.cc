@@ -50,6 +50,15 @@ TEST_CASE("tail_ring: before it is full it holds everything", "[unit][agent]") {
   CHECK(ring.lines({9, 100}) == "cd\n123");
 }
 
+TEST_CASE("tail_ring: frames of C++ do not push the cause out of the last lines", "[unit][agent]") {
+  TailRing ring(16'000);
+  ring.append("the cause\n");
+  for (int i = 0; i < 100; ++i)
+    ring.append("frame #" + std::to_string(i) + ": f() + 0x80 (0x7f in libtorch.so)\n");
+  ring.append("the end\n");
+  CHECK(ring.lines({2, 100}) == "the cause\nthe end\n");
+}
+
 TEST_CASE("tail_ring: a piece longer than the ring leaves its end", "[unit][agent]") {
   TailRing ring(4);
   ring.append("abcdefgh");
