@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 
@@ -34,36 +33,7 @@ def native(message):
     return b"m" + struct.pack("<Q", len(text)) + text
 
 
-# What another program keeps under the key of a torchrun rendezvous, by torch's own class for it.
-STRANGER = """
-import sys
-from datetime import timedelta
-from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-store = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, timeout=timedelta(seconds=20))
-states = C10dRendezvousBackend(store, "other")
-_, token, has_set = states.set_state(b"no pickle")
-assert has_set and states.get_state() == (b"no pickle", token)
-assert states.set_state(b"late", b"wrong token")[2] is False
-_, token, has_set = states.set_state(b"neither", token)
-assert has_set and states.get_state() == (b"neither", token)
-store.set("after", "it answers")
-assert store.get("after") == b"it answers"
-"""
-
-
 class Strangers(JobTest):
-    def test_a_state_that_is_none_is_kept_as_any_value_and_no_node_takes_it_for_one(self):
-        self.torch()
-        done = subprocess.run([TORCH_PYTHON, "-c", STRANGER, str(self.port)], capture_output=True, text=True, check=False,
-                              timeout=PATIENCE_S, env=self.environment())
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.run_id = "other"
-        self.node("a", 1)
-        self.round_of(1)
-        self.tell("finish")
-        self.ends(a=0)
-
     def test_the_texts_of_a_node_steer_no_terminal_of_another_one(self):
         spoil = "\x1b]0;x\x07\nW1126 forged"
         run = {"min_nodes": 3, "max_nodes": 3, "max_restarts": 3, "scale_policy": "now",
