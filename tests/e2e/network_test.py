@@ -54,9 +54,9 @@ class NetworkTest(NodesTest):
     def endpoint(self):
         return f"{self.meeting_point}:{self.port}"
 
-    def musterd_on(self, name):
-        return run_musterd(self, f"--lease-seconds={self.lease_s}", bind=None, port=self.port, prefix=self.net.on(name),
-                             log=self.dir / "err.musterd", append=True, env=self.environment())
+    def musterd_on(self, name, *options):
+        return run_musterd(self, f"--lease-seconds={self.lease_s}", *options, bind=None, port=self.port,
+                           prefix=self.net.on(name), log=self.dir / "err.musterd", append=True, env=self.environment())
 
     def output(self, tag):
         return super().output(tag) + ("\nmusterd:\n" + self.read("err.musterd")
@@ -347,10 +347,40 @@ class Outages(NetworkTest):
         self.tell("finish")
         self.ends(a=0, b=0, c=0)
 
+    def restart_with_a_shorter_lease(self, *musterd_options):
+        """musterd is started again with a shorter lease while b is cut off. The next round begins only when b, which still
+        has the longer lease, has stopped its workers."""
+        self.lease_s, shorter_s = 16, 3
+        self.hosts("mab")
+        musterd = self.musterd_on("m", *musterd_options)
+        for rank, tag in enumerate("ab"):
+            self.node(tag, "1:2", self.conf(",is_host=false"), f"--node-rank={rank}")
+        self.round_of(2)
+        for sender, receiver in ("b", "10.77.0.1"), ("b", "10.77.0.2"), ("a", "10.77.0.3"):
+            self.net.swallow(sender, receiver)
+        # b's lease runs from now on, the host's from its start: b has the difference for what a slow machine does late.
+        time.sleep(9)
+        musterd.kill()
+        musterd.wait()
+        self.lease_s = shorter_s
+        self.musterd_on("m", *musterd_options)
+        self.round_of(1, after=2, nodes="a")
+        self.assertIn("this node is cut off", self.read("err.b"), self.all_output())
+        self.assertFalse(self.has_workers("b"), self.all_output())
+        self.tell("finish")
+        self.ends(a=0)
+
+    def test_a_shorter_lease_after_a_restart_of_musterd(self):
+        self.restart_with_a_shorter_lease(f"--state-dir={self.dir / 'state'}")
+
+    def test_a_shorter_lease_after_a_restart_of_a_musterd_that_records_nothing(self):
+        self.restart_with_a_shorter_lease()
+
+    def has_workers(self, tag):
+        return any(f"NODE_TAG={tag}" in self.environment_of(pid) for pid in self.worker_pids())
+
     def worker_stopped(self, tag):
-        def gone():
-            return not any(f"NODE_TAG={tag}" in self.environment_of(pid) for pid in self.worker_pids())
-        wait_for(gone, f"the workers of {tag} to be stopped")
+        wait_for(lambda: not self.has_workers(tag), f"the workers of {tag} to be stopped")
 
     def worker_pids(self):
         return [pid for pid, command in self.token.processes().items()
