@@ -28,9 +28,9 @@ while True:
 """
 
 
-class SlowNames(NetworkTest):
+class SlowHosts(NetworkTest):
     def slow_hosts(self, seconds):
-        """Hosts m, a and b; on the last two the first name server never answers."""
+        """Hosts m, a and b; on the last two the first name server never answers. The second one leads each name to m."""
         self.hosts("mab")
         self.name_server = subprocess.Popen(
             [*self.net.on("m"), sys.executable, "-c", NAME_SERVER, "10.77.0.1", "10.77.0.1"],
@@ -46,6 +46,12 @@ class SlowNames(NetworkTest):
             subprocess.run([*self.net.on(tag), "mount", "--bind", str(resolver), "/etc/resolv.conf"],
                            check=True, timeout=PATIENCE_S)
 
+    def stop_name_server(self):
+        self.name_server.kill()
+        self.name_server.wait()
+
+
+class SlowNames(SlowHosts):
     def survives_restarts(self, endpoint, *conf):
         self.endpoint = lambda: endpoint.replace("PORT", str(self.port))
         musterd = self.musterd_on("m")
@@ -82,8 +88,7 @@ class SlowNames(NetworkTest):
         for tag in "ab":
             self.node(tag, 2, self.conf())
         self.round_of(2)
-        self.name_server.kill()
-        self.name_server.wait()
+        self.stop_name_server()
         musterd.terminate()
         musterd.wait()
         self.musterd_on("m")
