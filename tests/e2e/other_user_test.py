@@ -3,13 +3,16 @@
 folders nor mislead the job."""
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 
-from support import PATIENCE_S, MusterTest, main, wait_for
+from support import MUSTER, PATIENCE_S, MusterTest, Terminal, main, wait_for
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"  # A Python that every user may run.
@@ -267,6 +270,42 @@ while time.monotonic() < end and len(seen) < 500 and not os.path.exists(shared +
         modes = {path.name: stat.S_IMODE(path.stat().st_mode)
                  for path in (self.shared / "logs", self.shared / "logs" / "deep", self.shared / "report")}
         self.assertEqual(modes, {"logs": 0o755, "deep": 0o755, "report": 0o600})
+
+
+class OthersTerminal(MusterTest):
+    """After su or gosu, the terminal belongs to another user: muster may write to it, and may not open it again."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become somebody else")
+        super().setUp()
+        for path in (self.dir, self.dir / "tmp", self.memory):
+            os.chmod(path, 0o777)
+        self.program = self.dir / "muster"  # A copy that this user may read.
+        shutil.copy(MUSTER, self.program)
+
+    def on_terminal(self, *arguments):
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        terminal = Terminal(["sh", "-c", 'chmod 620 "$(tty)"; exec "$@"', "sh", *become, self.program, *arguments],
+                            cwd=self.dir, env=self.environment())
+        self.addCleanup(terminal.close)
+        self.addCleanup(terminal.process.wait)
+        self.addCleanup(terminal.process.kill)
+        return terminal
+
+    def test_a_reader_that_comes_late_misses_nothing(self):
+        lines = 'i=0; while [ $i -lt 4000 ]; do echo "line $i of a text that fills the terminal."; i=$((i+1)); done; '
+        terminal = self.on_terminal("-t3", "--shutdown-timeout=600", "--no-python", "sh", "-c",
+                                    lines + "echo x > ready; exec sleep 1000")
+        self.ready(1)
+        terminal.process.send_signal(signal.SIGTERM)
+        # Two seconds after a signal, muster gives up a log thread that does not answer.
+        time.sleep(6)
+        self.assertIsNone(terminal.process.poll())
+        wait_for(lambda: [terminal.read(), terminal.process.poll()][1] is not None, "the end")
+        text = terminal.read()
+        self.assertNotIn("does not answer", text)
+        self.assertEqual([f"line {i} of" in text for i in range(4000)].count(False), 0, text[-1000:])
 
 
 if __name__ == "__main__":
