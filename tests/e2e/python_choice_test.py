@@ -124,6 +124,14 @@ class PythonChoice(MusterTest):
             other = self.folder(f"o.{variable}", kind)
             self.check(f"o.{variable}", [opt, other, self.system], **{variable: environment.parent})
 
+    def test_an_environment_whose_python_was_removed(self):
+        venv = self.folder("venv", VENV, pythons=(), programs=PROGRAMS)
+        (venv / "python3").symlink_to("/nonexistent/python3")
+        said = f" has no Python that can be run: {venv}/python3 leads to none"
+        self.check("usr", [venv, self.system], warns=said, VIRTUAL_ENV=venv.parent)
+        for name in PROGRAMS:
+            self.check("usr", [self.system], program=venv / name, warns=said)
+
     def test_pyenv_virtualenv(self):
         """PATH has pyenv's own python3 only, which starts that of the environment."""
         environment, shims = self.folder("versions/v", VENV), self.folder("shims")
