@@ -2,6 +2,7 @@
 """Changes one line of the product at a time, and counts the changes that no test notices.
 
     tests/mutation/mutate.py --count 100 --seed 1       in a tree of its own: it edits the product's files
+    tests/mutation/mutate.py --files rendezvous/rounds/notices.cc --tests rendezvous_tests      all changes of a file
 
 Each change is one of these: a condition is inverted, a comparison changes its edge, && becomes ||, a line is removed, a
 constant changes. The seed chooses lines from all .cc files of the product with the same chance. Comments, logs, includes
@@ -10,6 +11,7 @@ below in build/mutants, and runs those that were linked anew. A change is "notic
 "survived", or is "not linked": its file is only in programs that other tests start. A change that does not compile is not
 counted. Each result is printed at once, and at the end the number of each."""
 import argparse
+import math
 import os
 import pathlib
 import random
@@ -58,15 +60,27 @@ def changes_of(line):
         yield "removed", ""
 
 
-def candidates():
+def candidates(files):
     """(file, number, line) of all lines that allow a change."""
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix != ".cc":
-                continue
-            for number, line in enumerate(path.read_text().splitlines()):
-                if not LEFT_OUT.search(line.split("//")[0].rstrip() or "//") and any(changes_of(line.split("  //")[0])):
-                    yield path, number, line.split("  //")[0]
+    for path in files or (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.cc"))):
+        for number, line in enumerate(path.read_text().splitlines()):
+            if not LEFT_OUT.search(line.split("//")[0].rstrip() or "//") and any(changes_of(line.split("  //")[0])):
+                yield path, number, line.split("  //")[0]
+
+
+def chosen(lines, seed):
+    """(file, number, line, what, changed line), without end: the seed chooses."""
+    chance = random.Random(seed)
+    while True:
+        path, number, line = chance.choice(lines)
+        yield path, number, line, *chance.choice(list(changes_of(line)))
+
+
+def every(lines):
+    """The same for each change of each line, once."""
+    for path, number, line in lines:
+        for what, changed in changes_of(line):
+            yield path, number, line, what, changed
 
 
 def programs():
@@ -119,14 +133,16 @@ def main():
     parser.add_argument("--skip", type=int, default=0, help="leave out the first changes: those of an earlier call")
     parser.add_argument("--build", default="build/mutants", help="the build folder, in the root of the tree")
     parser.add_argument("--list", action="store_true", help="only print the changes")
+    parser.add_argument("--files", nargs="+", default=(), metavar="FILE", help="make every change of these files, in place of --count chosen ones")
+    parser.add_argument("--tests", nargs="+", metavar="PROGRAM", help="only these programs of tests")
     arguments = parser.parse_args()
     global BUILD
     BUILD = ROOT / arguments.build
     end = time.monotonic() + 3600 * arguments.hours
-    chance = random.Random(arguments.seed)
-    lines = list(candidates())
+    lines = list(candidates([ROOT / name for name in arguments.files]))
     print(f"{len(lines)} lines allow a change", flush=True)
-    targets = programs()
+    count = math.inf if arguments.files else arguments.count
+    targets = arguments.tests or programs()
     if not arguments.list:
         if not (BUILD / "build.ninja").exists():
             # -w: a change may leave a variable unused.
@@ -141,9 +157,9 @@ def main():
         if broken := [name for name in case_by_case if fails(BUILD / "tests" / name, case_by_case)]:
             sys.exit(f"these fail without a change: {broken}")
     results = {"noticed": 0, "survived": 0, "not linked": 0, "does not compile": 0}
-    while sum(results.values()) - results["does not compile"] < arguments.count and time.monotonic() < end:
-        path, number, line = chance.choice(lines)
-        what, changed = chance.choice(list(changes_of(line)))
+    for path, number, line, what, changed in every(lines) if arguments.files else chosen(lines, arguments.seed):
+        if sum(results.values()) - results["does not compile"] >= count or time.monotonic() >= end:
+            break
         if arguments.skip > 0:
             arguments.skip -= 1
             continue
