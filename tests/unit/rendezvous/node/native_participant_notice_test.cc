@@ -108,6 +108,45 @@ TEST_CASE_METHOD(NoticeNode, "native participant: a doomed node knows its own ra
   CHECK(told(hear(message))->ranks == std::vector<std::pair<int, int>>{{0, 7}, {8, 8}});
 }
 
+TEST_CASE_METHOD(NoticeNode, "native participant: a doomed node's ranks are named once, in order",
+                 "[unit][rendezvous]") {
+  using Ranges = std::vector<std::pair<int, int>>;
+  const auto [ranks, with_own] =
+      GENERATE(std::pair(Ranges{{9, 15}}, Ranges{{8, 8}, {9, 15}}),
+               std::pair(Ranges{{8, 8}}, Ranges{{8, 8}}), std::pair(Ranges{{0, 8}}, Ranges{{0, 8}}),
+               std::pair(Ranges{{8, 15}}, Ranges{{8, 15}}));
+  in_round();
+  PreemptionNotice message = notice();
+  message.ranks = ranks;
+  CHECK(told(hear(message))->ranks == ranks);  // Of another node: nothing is added.
+  message.this_node = true;
+  CHECK(told(hear(message))->ranks == with_own);
+}
+
+TEST_CASE_METHOD(NoticeNode, "native participant: without a connection nothing is sent",
+                 "[unit][rendezvous]") {
+  const bool takes_notices = GENERATE(true, false);
+  in_round(takes_notices);
+  feed(Participant::ConnectionBroke{"reset"});
+  const auto actions = feed(Participant::NoticeGiven{60s, "spot"});
+  CHECK_FALSE(has<Participant::Send>(actions));
+  CHECK_FALSE(told(actions));  // It is not known what the next host takes.
+}
+
+TEST_CASE_METHOD(NoticeNode, "native participant: a notice of the round that has ended is not told",
+                 "[unit][rendezvous]") {
+  in_round();
+  hear(RestartRound{{}, 4, RestartCause::WorkersFailed, {"b", 1, 0}, "rank 0 exited with 1", 7});
+  CHECK_FALSE(told(hear(notice())));
+}
+
+TEST_CASE_METHOD(NoticeNode, "native participant: what workers save outside of a round is not said",
+                 "[unit][rendezvous]") {
+  connect_to(true);
+  feed(Participant::JoinAsked{});
+  CHECK(feed(Participant::WorkersHaveSaved{}).empty());
+}
+
 TEST_CASE_METHOD(NoticeNode, "native participant: an operator's notice is said to the next host",
                  "[unit][rendezvous]") {
   in_round();
@@ -231,6 +270,7 @@ TEST_CASE_METHOD(NoticeNode, "native participant: an older host is not told, the
   REQUIRE(tell);
   CHECK(tell->ranks == std::vector<std::pair<int, int>>{{8, 8}});
   CHECK(tell->this_node);
+  CHECK(tell->stops);
   CHECK(sent<NodeSaved>(feed(Participant::WorkersHaveSaved{})).empty());
   CHECK_FALSE(end(pass(tell->deadline - 1ms)));
   const auto at_deadline = pass(tell->deadline);

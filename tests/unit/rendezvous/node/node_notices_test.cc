@@ -1,6 +1,7 @@
 #include "rendezvous/node/node_notices.h"
 
 #include <chrono>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -62,6 +63,56 @@ TEST_CASE_METHOD(NoticesTest, "node notices: what the host has decided ends with
   notices.give(now + 5s, "spot");
   notices.begin_round();
   CHECK(notices.own());
+}
+
+TEST_CASE_METHOD(NoticesTest, "node notices: the same deadline again is no news",
+                 "[unit][rendezvous]") {
+  CHECK(notices.give(now + 30s, "first"));
+  CHECK_FALSE(notices.give(now + 30s, "second"));
+  CHECK(notices.own()->reason == "first");
+}
+
+TEST_CASE_METHOD(NoticesTest, "node notices: a node's own notice takes the place of the host's",
+                 "[unit][rendezvous]") {
+  WorkersNotice of_host = told(5s, true);
+  notices.learn(of_host);
+  CHECK(notices.give(now + 10s, "spot"));
+  CHECK_FALSE(notices.own()->of_host);
+  CHECK(notices.own()->deadline == now + 10s);
+}
+
+TEST_CASE_METHOD(NoticesTest, "node notices: the host may move a deadline that it has decided",
+                 "[unit][rendezvous]") {
+  for (const Duration left : {10s, 5s, 20s}) {
+    WorkersNotice of_host = told(left, true);
+    notices.learn(of_host);
+    CHECK(of_host.deadline == now + left);
+    CHECK(notices.own()->deadline == now + left);
+  }
+}
+
+TEST_CASE_METHOD(NoticesTest, "node notices: half a second is the difference of two deadlines",
+                 "[unit][rendezvous]") {
+  const auto [moved, is_news] =
+      GENERATE(std::pair<Duration, bool>(499ms, false), std::pair<Duration, bool>(500ms, true),
+               std::pair<Duration, bool>(-499ms, false), std::pair<Duration, bool>(-500ms, true));
+  CHECK(notices.tell(told(30s)));
+  CHECK(notices.tell(told(30s + moved)) == is_news);
+}
+
+TEST_CASE_METHOD(NoticesTest, "node notices: whatever else a notice says may be new",
+                 "[unit][rendezvous]") {
+  WorkersNotice notice = told(30s);
+  notices.tell(notice);
+  const auto is_news = [&] { return notices.tell(notice) && !notices.tell(notice); };
+  notice.reason = "maintenance";
+  CHECK(is_news());
+  notice.this_node = true;
+  CHECK(is_news());
+  notice.stops = !notice.stops;
+  CHECK(is_news());
+  notice.ranks = {{0, 7}};
+  CHECK(is_news());
 }
 
 TEST_CASE_METHOD(NoticesTest, "node notices: workers are told again only when something is new",

@@ -36,6 +36,14 @@ struct NoticeTest : RendezvousTest {
       if (const auto* end = std::get_if<RunEnded>(&action)) return end;
     return nullptr;
   }
+  /// The lines of this kind for the log.
+  template <typename T>
+  static std::vector<T> logged(const RendezvousActions& actions) {
+    std::vector<T> found;
+    for (const auto& action : actions)
+      if (const auto* line = std::get_if<T>(&action)) found.push_back(*line);
+    return found;
+  }
   NodeView node(const std::string& addr) {
     for (NodeView& each : rendezvous.view(0, 99, now).nodes)
       if (each.name.addr == addr) return each;
@@ -300,7 +308,192 @@ TEST_CASE("notice: a message names a bounded number of nodes and ranges", "[unit
   CHECK(test.rendezvous.view(0, 9, test.now).notice->silent_total == kNodes);
 }
 
+TEST_CASE_METHOD(NoticeTest, "notice: the log hears once of each deadline", "[unit][rendezvous]") {
+  const auto first = logged<NoticeGiven>(notified(2, 60s));
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].who.addr == "b");
+  CHECK(first[0].left == 60s);
+  CHECK(first[0].reason == "spot");
+  CHECK_FALSE(first[0].by_operator);
+  CHECK(logged<NoticeGiven>(notified(2, 60s)).empty());
+  CHECK(logged<NoticeGiven>(notified(2, 61s)).empty());
+  CHECK(logged<NoticeGiven>(notified(2, 59s)).size() == 1);
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: the log hears once of each answer to the running round",
+                 "[unit][rendezvous]") {
+  notified(2, 60s);
+  CHECK(logged<NodeAnsweredNotice>(saved(1)).size() == 1);
+  CHECK(logged<NodeAnsweredNotice>(saved(1)).empty());
+  const std::int64_t another_round = rendezvous.round() + 7;
+  CHECK(logged<NodeAnsweredNotice>(after({}, NodeSaved{{3}, another_round})).empty());
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: the log hears that a doomed node is gone, and of no other",
+                 "[unit][rendezvous]") {
+  notified(2, 60s);
+  CHECK(logged<NoticeOver>(after({}, NodeLeft{{3}})).empty());
+  const auto over = logged<NoticeOver>(after({}, NodeLeft{{2}}));
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].who.addr == "b");
+  CHECK(over[0].why == "it is gone");
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: a long reason is cut", "[unit][rendezvous]") {
+  const auto told = sent<PreemptionNotice>(notified(2, 60s, std::string(1'000, 'x')));
+  CHECK(told.at(1).reason.size() <= kMaxNoticeReasonBytes);
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: of a connection without a node, nothing follows",
+                 "[unit][rendezvous]") {
+  CHECK(after({}, NodeNotified{{99}, 60s, "spot", 0}).empty());
+  CHECK(after({}, NodeSaved{{99}, rendezvous.round()}).empty());
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: a notice, and an answer, are signs of life",
+                 "[unit][rendezvous]") {
+  const bool notifies = GENERATE(true, false);
+  const Instant deadline = now + 10min;
+  for (int second = 0; second < 60; ++second) {
+    for (const std::uint32_t id : {1, 3, 4})
+      after({}, KeptAlive{{id}});
+    CHECK(sent<RestartRound>(notifies ? notified(2, deadline - now) : saved(2)).empty());
+    CHECK(sent<RestartRound>(after(1s, RendezvousTimePassed{})).empty());
+  }
+}
+
+TEST_CASE_METHOD(FixedJob, "notice: after the end of the run nothing follows",
+                 "[unit][rendezvous]") {
+  notified(3, 60s);
+  for (const std::uint32_t id : {1, 2, 3})
+    saved(id);
+  REQUIRE(rendezvous.run_state() == RunStanding::Preempted);
+  CHECK(logged<NoticeGiven>(notified(1, 5s)).empty());
+  CHECK(logged<NodeAnsweredNotice>(after({}, NodeSaved{{1}, 99})).empty());
+  CHECK(logged<NoticeOver>(after({}, NodeLeft{{3}})).empty());
+}
+
+TEST_CASE_METHOD(NoticeTest, "notice: a change with two seconds left is urgent, any other waits",
+                 "[unit][rendezvous]") {
+  const auto [left, told] = GENERATE(std::pair<Duration, std::size_t>(2s, 4),
+                                     std::pair<Duration, std::size_t>(2001ms, 0));
+  notified(2, 60s);
+  CHECK(sent<PreemptionNotice>(notified(3, left)).size() == told);
+}
+
+TEST_CASE("notice: nodes that cannot be in the next round save no job", "[unit][rendezvous]") {
+  NoticeTest test({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1}, 3);
+  SECTION("an operator has drained one") {
+    test.after({}, OperatorAsked{OperatorWhat::Drain, "c"});
+  }
+  SECTION("one has finished") {
+    test.after({}, NodeFinished{{3}, test.rendezvous.round(), true, {}});
+  }
+  SECTION("one has a notice, too") {
+    test.notified(3, 60s);
+    test.pass(1s, {1, 2, 3});
+  }
+  auto told = NoticeTest::sent<PreemptionNotice>(test.notified(2, 2s));
+  REQUIRE(told.contains(1));
+  CHECK(told.at(1).stops);
+}
+
+TEST_CASE_METHOD(FixedJob, "notice: the end of a job names the first node that goes",
+                 "[unit][rendezvous]") {
+  notified(2, 60s);
+  notified(3, 60s);
+  saved(1);
+  saved(2);
+  SECTION("all have answered") {
+    CHECK(ended(saved(3))->why ==
+          "node b_1_0 and 1 more will go (spot), and the job was stopped for that: all nodes have "
+          "saved");
+  }
+  SECTION("one is late") {
+    const auto actions = pass(60s, {1, 2, 3});
+    REQUIRE(ended(actions));
+    CHECK(ended(actions)->why ==
+          "node b_1_0 and 1 more will go (spot), and the job was stopped for that: the deadline is "
+          "here, and 1 node has not answered");
+  }
+}
+
 // --- in other phases -----------------------------------------------------------------------------
+
+TEST_CASE("notice: exactly five minutes are enough for a round", "[unit][rendezvous]") {
+  RendezvousTest test({.min_nodes = 2, .max_nodes = 2});
+  test.joins(1, "a");
+  test.after({}, NodeNotified{{1}, kDoomedRoundLeast, "maintenance", 0});
+  CHECK(test.sent<PrepareStore>(test.joins(2, "b")).size() == 1);
+}
+
+TEST_CASE("notice: of two doomed nodes, a round that needs one takes that with more time",
+          "[unit][rendezvous]") {
+  const bool first_has_more = GENERATE(true, false);
+  NoticeTest test({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1}, 3);
+  test.notified(1, first_has_more ? 20min : 10min);
+  test.notified(2, first_has_more ? 10min : 20min);
+  test.after({}, WorkersFailed{{3}, test.rendezvous.round(), "rank 4 exited with 1"});
+  test.comes(1, "a");
+  test.comes(2, "b");
+  const auto complete = NoticeTest::sent<RoundComplete>(test.ready(test.comes(3, "c")));
+  CHECK(complete.size() == 2);
+  CHECK(complete.contains(first_has_more ? 1 : 2));
+  CHECK(complete.contains(3));
+}
+
+TEST_CASE("notice: a node that was taken in has its place until it goes", "[unit][rendezvous]") {
+  RendezvousTest test({.min_nodes = 3, .max_nodes = 3, .join_timeout = 2h});
+  test.joins(1, "a");
+  test.after({}, NodeNotified{{1}, 10min, "maintenance", 0});
+  REQUIRE(test.rendezvous.participants() == 1);
+  // An earlier deadline, for which it would not be taken in.
+  test.after({}, NodeNotified{{1}, 4min, "maintenance", 0});
+  CHECK(test.rendezvous.participants() == 1);
+}
+
+TEST_CASE("notice: a node that one round has needed is not needed for the next",
+          "[unit][rendezvous]") {
+  NoticeTest test({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3}, 2);
+  test.notified(1, 10min);
+  const auto fails = [&] {
+    test.after({}, WorkersFailed{{2}, test.rendezvous.round(), "rank 2 exited with 1"});
+  };
+  fails();
+  test.comes(1, "a");
+  REQUIRE(NoticeTest::sent<RoundComplete>(test.ready(test.comes(2, "b"))).contains(1));
+  test.comes(3, "c");
+  fails();
+  test.comes(1, "a");
+  const auto complete = NoticeTest::sent<RoundComplete>(test.ready(test.comes(2, "b")));
+  CHECK_FALSE(complete.contains(1));
+  CHECK(complete.contains(3));
+}
+
+TEST_CASE("notice: with --on-notice=stop a spare's notice ends no later round either",
+          "[unit][rendezvous]") {
+  NoticeTest test({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3, .on_notice = OnNotice::Stop},
+                  2);
+  test.comes(3, "c", true);
+  test.notified(3, 1h);
+  for (int restart = 0; restart < 2; ++restart) {
+    test.after({}, WorkersFailed{{2}, test.rendezvous.round(), "rank 2 exited with 1"});
+    const auto gathering = test.comes(1, "a");
+    CHECK_FALSE(NoticeTest::ended(gathering));
+    CHECK(NoticeTest::sent<RoundComplete>(test.ready(test.comes(2, "b"))).size() == 2);
+  }
+}
+
+TEST_CASE("notice: a doomed node that stays outside is not sent away", "[unit][rendezvous]") {
+  RendezvousTest test({.min_nodes = 3, .max_nodes = 3, .join_timeout = 600s});
+  test.joins(1, "a");
+  test.pass(300s, {1});
+  test.joins(2, "b");
+  test.after({}, NodeNotified{{1}, 60s, "spot", 0});
+  const auto refused = test.sent<JoinRefused>(test.pass(301s, {1, 2}));
+  CHECK_FALSE(refused.contains(1));
+  CHECK(test.rendezvous.participants() == 1);
+}
 
 TEST_CASE("notice: while nodes gather, a doomed node stays outside", "[unit][rendezvous]") {
   RendezvousTest test({.min_nodes = 2, .max_nodes = 3});
@@ -350,6 +543,9 @@ TEST_CASE("notice: with --on-notice=stop a notice ends a run that gathers", "[un
   const auto ends = test.sent<RunEnded>(test.after({}, NodeNotified{{1}, 60s, "spot", 0}));
   REQUIRE(ends.size() == 2);
   CHECK(ends.at(1).preempted);
+  CHECK(
+      ends.at(1).why ==
+      "node a_1_0 and 1 more will go (spot), and the job was stopped for that (--on-notice=stop)");
 }
 
 TEST_CASE_METHOD(NoticeTest, "notice: nodes are told when the round begins", "[unit][rendezvous]") {
@@ -452,6 +648,110 @@ TEST_CASE_METHOD(OperatorNotice, "notice: a node that was allowed says the same 
   pass(60s, {1, 2, 3, 4});
   CHECK(sent<PreemptionNotice>(notified(2, 0s)).empty());
   CHECK(sent<PreemptionNotice>(notified(2, 60s)).size() == 4);  // This is another one.
+}
+
+TEST_CASE_METHOD(OperatorNotice, "notice: of an operator, the log says so", "[unit][rendezvous]") {
+  const auto given = logged<NoticeGiven>(drains("b", 90s));
+  REQUIRE(given.size() == 1);
+  CHECK(given[0].by_operator);
+  CHECK(given[0].reason == "kernel update");
+}
+
+TEST_CASE_METHOD(OperatorNotice, "notice: a drain without a notice tells no workers",
+                 "[unit][rendezvous]") {
+  const auto actions = after({}, OperatorAsked{OperatorWhat::Drain, "b"});
+  CHECK(logged<NoticeGiven>(actions).empty());
+  CHECK_FALSE(node("b").notice);
+}
+
+TEST_CASE_METHOD(OperatorNotice, "notice: one of two is taken back, and the round has the other",
+                 "[unit][rendezvous]") {
+  drains("b", 90s);
+  drains("c", 90s);
+  const auto actions = after({}, OperatorAsked{OperatorWhat::Allow, "b"});
+  CHECK(sent<RestartRound>(actions).empty());
+  const auto over = logged<NoticeOver>(actions);
+  REQUIRE(over.size() == 1);
+  CHECK(over[0].who.addr == "b");
+  CHECK(rendezvous.operator_answer() == "allowed; the next round takes it in as any other node");
+  CHECK_FALSE(node("b").notice);
+  CHECK(node("c").notice);
+}
+
+TEST_CASE_METHOD(OperatorNotice, "notice: taken back before workers were told, nothing restarts",
+                 "[unit][rendezvous]") {
+  SECTION("while the round is prepared") {
+    after({}, WorkersFailed{{1}, rendezvous.round(), "rank 0 exited with 1"});
+    for (const auto& [id, addr] :
+         std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}, {3, "c"}})
+      comes(id, addr);
+    const auto preparing = comes(4, "d");
+    notified(3, 60s);
+    CHECK(sent<RestartRound>(after({}, OperatorAsked{OperatorWhat::Allow, "c"})).empty());
+    const auto actions = ready(preparing);
+    CHECK(sent<RoundComplete>(actions).size() == 4);
+  }
+  SECTION("while nodes gather, and need the doomed one") {
+    RendezvousTest test({.min_nodes = 3, .max_nodes = 3});
+    test.joins(1, "a");
+    test.joins(2, "b");
+    test.after({}, NodeNotified{{1}, 10min, "maintenance", 0});
+    CHECK(test.sent<RestartRound>(test.after({}, OperatorAsked{OperatorWhat::Allow, "a"})).empty());
+    CHECK(test.sent<PrepareStore>(test.joins(3, "c")).size() == 1);
+  }
+}
+
+TEST_CASE_METHOD(OperatorNotice, "notice: one that was taken back is known by its deadline",
+                 "[unit][rendezvous]") {
+  const auto [left, is_another] = GENERATE(
+      std::pair<Duration, bool>(58s, false), std::pair<Duration, bool>(62s, false),
+      std::pair<Duration, bool>(58s - 1ms, true), std::pair<Duration, bool>(62s + 1ms, true));
+  notified(2, 60s);
+  after({}, OperatorAsked{OperatorWhat::Allow, "b"});
+  for (const auto& [id, addr] : std::map<std::uint32_t, std::string>{{1, "a"}, {2, "b"}, {3, "c"}})
+    comes(id, addr);
+  ready(comes(4, "d"));
+  CHECK(logged<NoticeGiven>(notified(2, left)).size() == (is_another ? 1U : 0U));
+}
+
+TEST_CASE("notice: an operator hears what will follow, and why", "[unit][rendezvous]") {
+  OperatorNotice test;
+  const auto answer = [&] {
+    test.drains("b", 90s);
+    return std::string(test.rendezvous.operator_answer());
+  };
+  SECTION("the round shrinks") {
+    CHECK(answer() ==
+          "the nodes of its round are told now: when all have saved, and at the latest 90 s from "
+          "now, the round restarts without it (--on-notice=auto). `musterctl allow` takes the "
+          "notice back");
+  }
+  SECTION("nodes of older musters are counted") {
+    const int older = GENERATE(1, 2);
+    for (int id = 3; id < 3 + older; ++id) {
+      NodeJoined join = test.joiner(static_cast<std::uint32_t>(id), id == 3 ? "c" : "d");
+      join.last_round = -1;  // The same join again, on the same connection.
+      test.after({}, join);
+    }
+    CHECK_THAT(answer(), Catch::EndsWith(
+                             (older == 1 ? "warning: 1 node of the round is"
+                                         : "warning: 2 nodes of the round are") +
+                             std::string(" of torchrun or of an older muster, and cannot be told: "
+                                         "the round ends at the deadline")));
+  }
+}
+
+TEST_CASE("notice: an operator hears that the job stops", "[unit][rendezvous]") {
+  const auto [policy, why] = GENERATE(
+      std::pair(OnNotice::Auto, std::string(", because too few other nodes are there for another "
+                                            "round (--nnodes asks for at least 2)")),
+      std::pair(OnNotice::Stop, std::string(" (--on-notice=stop)")));
+  NoticeTest test({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .on_notice = policy}, 2);
+  OperatorAsked asked{OperatorWhat::Drain, "b"};
+  asked.notice = 90s;
+  test.after({}, asked);
+  CHECK_THAT(std::string(test.rendezvous.operator_answer()),
+             Catch::Contains("the job is stopped" + why));
 }
 
 TEST_CASE_METHOD(OperatorNotice, "notice: a node that is in no round only stays outside",

@@ -9,6 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Contains;
+using Catch::StartsWith;
 
 std::string error_of(std::string_view text) {
   const auto read = parse_restart_policy(text);
@@ -35,6 +36,9 @@ TEST_CASE("restart policy: an error says what is wrong and what would be right",
   CHECK_THAT(error_of("hangs=-1"), Contains("has \"hangs=-1\": hangs needs a whole number"));
   CHECK_THAT(error_of("hangs=1000001"), Contains("hangs needs a whole number"));
   CHECK_THAT(error_of("hangs=2x"), Contains("hangs needs a whole number"));
+  CHECK_THAT(error_of("hangs=99999999999999999999"), Contains("hangs needs a whole number"));
+  CHECK_THAT(error_of("=3"), Contains("has \"\": the budgets are"));
+  CHECK_THAT(error_of(std::string(41, 'x')), StartsWith("has \"" + std::string(40, 'x') + "\": "));
   CHECK_THAT(error_of("nodes="), Contains("nodes needs a whole number"));
   CHECK_THAT(error_of("nodes=1,"), Contains("the budgets are"));
   CHECK(error_of("nodes=1,nodes=1") == "has nodes twice");
@@ -231,6 +235,36 @@ TEST_CASE_METHOD(RestartLedgerTest,
   CHECK(ledger.costs().without_progress == 1);
 }
 
+TEST_CASE_METHOD(RestartLedgerTest,
+                 "restarts: a job that has told any progress is expected to tell more",
+                 "[unit][rendezvous]") {
+  begin();
+  SECTION("without a number") {
+    ledger.progressed();
+  }
+  SECTION("too late for its attempt") {
+    ledger.told_late_step(5);
+  }
+  now += 1h;
+  CHECK(end().restarts);
+  CHECK(ledger.costs().without_progress == (ledger.costs().best_step ? 1 : 0));
+  const int before = ledger.costs().without_progress;
+  CHECK(attempt(std::nullopt, 1h).restarts);
+  CHECK(ledger.costs().without_progress == before + 1);
+}
+
+TEST_CASE_METHOD(RestartLedgerTest, "restarts: what was decided elsewhere is charged within bounds",
+                 "[unit][rendezvous]") {
+  ledger.charge_failures(0, 3);
+  CHECK(ledger.costs().failures == 0);
+  ledger.charge_failures(2, 3);
+  CHECK(ledger.costs().failures == 2);
+  ledger.charge_failures(-5, 3);
+  CHECK(ledger.costs().failures == 0);
+  ledger.charge_failures(5, 3);
+  CHECK(ledger.costs().failures == 3);
+}
+
 TEST_CASE("restarts: the sentence is there from the third attempt on", "[unit][rendezvous]") {
   CHECK(no_progress_text(2).empty());
   CHECK_THAT(no_progress_text(3), Contains("the last 3 attempts ended before any progress: "));
@@ -257,6 +291,12 @@ TEST_CASE("restarts: a text says which budget is used up", "[unit][rendezvous]")
         "it; the budget of nodes (--restart-policy nodes=1) is used up");
   CHECK(used_up_text("it", AttemptEnd::Hang, {.failures = 1}, 1) ==
         "it; its 1 restart (--max-restarts) is used");
+  CHECK(used_up_text("it", AttemptEnd::Failure, {.failures = 1}, 2) ==
+        "it; all 2 restarts (--max-restarts) are used");
+  CHECK(used_up_text("it", AttemptEnd::Failure, {}, 0) == "it (--max-restarts=0)");
+  const RestartBudgets one{.failures = 3, .policy = {.on = true}};
+  CHECK(used_up_text("it", AttemptEnd::Hang, one, 3) ==
+        "it; the budget of failures (--restart-policy failures=3) is used up");
 }
 
 }  // namespace
