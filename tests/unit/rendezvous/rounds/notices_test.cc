@@ -688,6 +688,7 @@ TEST_CASE_METHOD(OperatorNotice, "notice: taken back before workers were told, n
     const auto preparing = comes(4, "d");
     notified(3, 60s);
     CHECK(sent<RestartRound>(after({}, OperatorAsked{OperatorWhat::Allow, "c"})).empty());
+    CHECK(rendezvous.operator_answer() == "allowed; the next round takes it in as any other node");
     const auto actions = ready(preparing);
     CHECK(sent<RoundComplete>(actions).size() == 4);
   }
@@ -697,6 +698,8 @@ TEST_CASE_METHOD(OperatorNotice, "notice: taken back before workers were told, n
     test.joins(2, "b");
     test.after({}, NodeNotified{{1}, 10min, "maintenance", 0});
     CHECK(test.sent<RestartRound>(test.after({}, OperatorAsked{OperatorWhat::Allow, "a"})).empty());
+    CHECK(test.rendezvous.operator_answer() ==
+          "allowed; the next round takes it in as any other node");
     CHECK(test.sent<PrepareStore>(test.joins(3, "c")).size() == 1);
   }
 }

@@ -133,6 +133,8 @@ TEST_CASE_METHOD(RestartLedgerTest, "restarts: hangs and lost nodes have budgets
                  "[unit][rendezvous]") {
   budgets = {.failures = 1, .policy = {.on = true, .hangs = 1, .nodes = 1}};
   CHECK(attempt(1, 2min, AttemptEnd::Hang).restarts);
+  CHECK(ledger.costs().hangs == 1);
+  CHECK(ledger.costs().failures == 0);
   CHECK(attempt(2, 2min, AttemptEnd::Node).restarts);
   CHECK(attempt(3).restarts);
   CHECK(ledger.costs().hangs == 1);
