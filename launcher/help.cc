@@ -4,6 +4,7 @@
 
 #include "base/build_info.h"
 #include "base/python_text.h"
+#include "base/wrapped_text.h"
 
 namespace muster {
 namespace {
@@ -42,22 +43,6 @@ constexpr std::string_view kSystemdRecipe =
 #include "launcher/recipe_systemd.inc"
     ;
 
-/// Appends `text`, broken at blanks into lines of at most `columns`, each after `indent` blanks. A
-/// word that is longer gets its own line.
-void append_wrapped(std::string& out, std::string_view text, std::size_t indent,
-                    std::size_t columns) {
-  const std::size_t width = columns > indent + 20 ? columns - indent : 20;
-  std::string line;
-  for (const std::string_view word : split(text, ' ')) {
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      out.append(indent, ' ').append(line).append("\n");
-      line.clear();
-    }
-    line.append(line.empty() ? "" : " ").append(word);
-  }
-  out.append(indent, ' ').append(line).append("\n");
-}
-
 /// Appends one line of the help as texts.h describes it.
 void append_help_line(std::string& out, std::string_view line, std::size_t columns) {
   const std::size_t tab = line.find('\t');
@@ -65,14 +50,13 @@ void append_help_line(std::string& out, std::string_view line, std::size_t colum
     if (line.empty() || line.ends_with(':') || line.starts_with("  "))
       out.append(line).append("\n");
     else
-      append_wrapped(out, line, 0, columns);
+      out += wrapped_text(line, 0, columns);
     return;
   }
   // The explanation is beside the option if the terminal is wide enough, otherwise below it.
   const std::size_t indent = columns >= 76 ? 30 : 6;
   const std::string_view head = line.substr(0, tab);
-  std::string body;
-  append_wrapped(body, line.substr(tab + 1), indent, columns);
+  std::string body = wrapped_text(line.substr(tab + 1), indent, columns);
   if (head.size() + 2 <= indent) {
     body.replace(0, head.size(), head);
     out += body;

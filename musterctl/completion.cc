@@ -8,7 +8,7 @@ namespace muster::ctl {
 const Subcommand kSubcommands[15] = {
     {"runs", "", "--endpoint --rdzv-token-file --json", "The runs of a musterd"},
     {"status", "[RUN]", "--endpoint --rdzv-token-file --json --watch",
-     "One run, who is missing, its history"},
+     "The state of a run: missing nodes, failure, history"},
     {"nodes", "[RUN]", "--endpoint --rdzv-token-file --json", "The nodes of a run, by rank"},
     {"why", "[RUN]", "--endpoint --rdzv-token-file --json", "What failed first, and what followed"},
     {"logs", "RUN RANK", "--endpoint --rdzv-token-file --follow --stderr --tail --all",

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "base/net/name_lookup.h"
 #include "base/next_field.h"
 #include "base/size_text.h"
+#include "base/take_line.h"
+#include "base/wrapped_text.h"
 #include "musterctl/endpoint_checks.h"
 #include "musterctl/run_text.h"
 
@@ -396,15 +399,42 @@ bool has_failure(const std::vector<Check>& checks) {
                      [](const Check& check) { return check.verdict == Verdict::Failure; });
 }
 
-std::string checks_text(const std::vector<Check>& checks) {
+namespace {
+
+/// Adds the row, and further ones if its text does not fit beside the first two cells.
+void add_check_row(std::vector<Row>& rows, Row row, std::size_t width) {
+  const std::string lines = width == 0 ? row.back() : wrapped_text(row.back(), 0, width);
+  std::string_view rest = lines;
+  do {
+    row.back() = take_line(rest);
+    rows.push_back(std::move(row));
+    row = {"", "", ""};
+  } while (!rest.empty());
+}
+
+/// The columns that are left of `columns` for the texts of these checks.
+std::size_t text_width(const std::vector<Check>& checks, std::size_t columns) {
+  std::size_t name = 0;
+  for (const Check& check : checks)
+    name = std::max(name, check.name.size());
+  const std::size_t before = std::string_view("failure  ").size() + name + 2;
+  return columns > before ? columns - before : columns;
+}
+
+}  // namespace
+
+std::string checks_text(const std::vector<Check>& checks, std::size_t columns) {
+  const std::size_t width = text_width(checks, columns);
   std::vector<Row> rows;
   for (const Check& check : checks) {
     // The table above has a row for each node, which is enough for nodes that are well: there may
     // be hundreds.
     if (check.verdict == Verdict::Ok && !check.peer.empty()) continue;
     const std::string about = check.peer.empty() ? std::string() : check.peer + ": ";
-    rows.push_back({std::string(to_string(check.verdict)), check.name, safe(about + check.found)});
-    if (!check.remedy.empty()) rows.push_back({"", "", "-> " + safe(check.remedy)});
+    add_check_row(rows,
+                  {std::string(to_string(check.verdict)), check.name, safe(about + check.found)},
+                  width);
+    if (!check.remedy.empty()) add_check_row(rows, {"", "", "-> " + safe(check.remedy)}, width);
   }
   const auto count = [&](Verdict verdict, std::string_view what) {
     const auto found = std::count_if(checks.begin(), checks.end(),

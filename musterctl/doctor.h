@@ -84,8 +84,9 @@ inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
 std::vector<Check> judge(const DoctorFacts& facts);
 bool has_failure(const std::vector<Check>& checks);
-/// Text for people, without the checks of other nodes that are Ok.
-std::string checks_text(const std::vector<Check>& checks);
+/// Text for people, without the checks of other nodes that are Ok. Remedies and findings are broken
+/// into lines of at most `columns`; 0: they are not.
+std::string checks_text(const std::vector<Check>& checks, std::size_t columns = 0);
 /// JSON for programs. `peers`: a JSON array that becomes the field "peers"; empty: no such field.
 std::string checks_json(const std::vector<Check>& checks, const std::string& peers = {});
 

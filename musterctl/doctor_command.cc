@@ -118,8 +118,11 @@ DoctorAnswer run_doctor(const DoctorArguments& arguments, const DoctorContext& c
     peers = context.json ? pairs_json(pairs) : pairs_text(pairs);
   }
   const std::string above = peers.empty() ? peers : peers + "\n";
-  return {.text = context.json ? checks_json(checks, peers) : above + checks_text(checks),
-          .ok = !has_failure(checks)};
+  const bool ok = !has_failure(checks);
+  if (context.json) return {.text = checks_json(checks, peers), .ok = ok};
+  std::string text = above + checks_text(checks, context.columns);
+  if (several && ok) text += std::to_string(arguments.nodes) + " nodes reach each other\n";
+  return {.text = std::move(text), .ok = ok};
 }
 
 }  // namespace muster::ctl

@@ -1,6 +1,7 @@
 // The command `musterctl doctor`: its options, and how it runs.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ struct DoctorContext {
   std::string token_file;
   TlsFiles tls;
   bool json = false;
+  std::size_t columns = 0;  // Of the terminal, if the answer goes to one.
 };
 struct DoctorAnswer {
   std::string usage_error = {};  // If not empty, the other fields have no meaning.

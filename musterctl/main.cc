@@ -279,18 +279,26 @@ int drain_node(const Arguments& arguments) {
 }
 
 // Prints a link and starts no browser: a browser on this machine might not be the user's.
+constexpr unsigned kStatusNoToken = 409;  // What musterd answers to a login if it has no token.
+
 int print_link(const Arguments& arguments) {
   int code = EXIT_SUCCESS;
   const auto service = find_service(arguments, code);
   if (!service) return code;
   const auto answer = post(service->endpoint, "/api/v1/login", service->token.get());
   if (!answer) return complain(kExitNoAnswer, answer.error().reason);
+  const std::string page =
+      (service->endpoint.tls ? "https://" : "http://") + service->endpoint.text();
+  if (answer->status == kStatusNoToken) {
+    std::fprintf(stderr, "musterctl: this musterd has no token: the page asks for no login\n");
+    print(page + "/\n");
+    return EXIT_SUCCESS;
+  }
   if (answer->status != 200) return exit_code_of(*answer);
   const Text path = login_path(answer->body);
   if (!path) return complain(kExitFailure, path.error().reason);
   std::fprintf(stderr, "musterctl: open this within a minute; it works once\n");
-  const std::string scheme = service->endpoint.tls ? "https://" : "http://";
-  print(scheme + service->endpoint.text() + *path + "\n");
+  print(page + *path + "\n");
   return EXIT_SUCCESS;
 }
 
@@ -337,6 +345,7 @@ int show_worker_stacks(const Arguments& arguments) {
 int run_doctor_command(const Arguments& arguments) {
   DoctorContext context{
       .token_file = arguments.token_file, .tls = arguments.tls, .json = arguments.json};
+  if (::isatty(STDOUT_FILENO) == 1) context.columns = screen_of_stdout().columns;
   int code = EXIT_SUCCESS;
   if (arguments.endpoint_given && !arguments.doctor.quick) {
     context.musterd = find_endpoint(arguments, code);
@@ -408,8 +417,8 @@ void add_option(CLI::App& command, std::string_view option, Arguments& arguments
               arguments.endpoint = text;
               arguments.endpoint_given = true;
             },
-            "Where musterd's HTTP is (musterd --http); without it the configuration file says it "
-            "[MUSTER_ENDPOINT]")
+            "Address of musterd's HTTP (musterd --http); without this option and its variable, the "
+            "one in the configuration file [MUSTER_ENDPOINT]")
         ->type_name("HOST:PORT")
         ->default_str(arguments.endpoint);
   if (option == "--rdzv-token-file")

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -69,11 +70,11 @@ std::string budget_lines(const Json& run) {
   if (const std::string list = budgets(run); !list.empty())
     lines += "budgets of --restart-policy: " + list + "\n";
   const Json early = run.value("attempts_without_progress", Json());
-  if (early.is_number() && early > 0)
+  if (early.is_number() && early > 1)  // One alone is what a first failure mostly is.
     lines += "attempts in a row that ended before any progress: " + number(early) + "\n";
   return lines;
 }
-std::string wanted(const Json& run) {
+std::string needs(const Json& run) {
   const std::string least = number(run.at("min_nodes"));
   const std::string most = number(run.at("max_nodes"));
   return least == most ? least : least + ":" + most;
@@ -87,10 +88,17 @@ std::string node_label(const Json& event) {
   return rank.is_number() ? "node " + rank.dump() + " (" + node + ")" : "node " + node;
 }
 
+// "round_restarts" as people write it.
+std::string words(const Json& name) {
+  std::string shown = text(name);
+  std::replace(shown.begin(), shown.end(), '_', ' ');
+  return shown;
+}
+
 std::string event_line(const Json& event) {
-  std::string line = text(event.at("at")) + "  " + text(event.at("kind"));
+  std::string line = text(event.at("at")) + "  " + words(event.at("kind"));
   line += "  round " + number(event.at("round"));
-  if (event.contains("cause")) line += "  " + text(event.at("cause"));
+  if (event.contains("cause")) line += "  " + words(event.at("cause"));
   if (const std::string node = node_label(event); !node.empty()) line += "  " + node;
   if (event.contains("took_seconds")) line += "  after " + duration_of(event.at("took_seconds"));
   if (!event.at("text").get<std::string>().empty()) line += "  " + text(event.at("text"));
@@ -212,7 +220,7 @@ std::pair<int, double> urgency(const Json& run) {
 
 // "2/3" of a living run: the nodes of the round and those that it needs.
 std::string nodes_in_list(const Json& run) {
-  return has_ended(run) ? "-" : number(run.at("nodes_in_round")) + "/" + wanted(run);
+  return has_ended(run) ? "-" : number(run.at("nodes_in_round")) + "/" + needs(run);
 }
 
 // How long ago the run began. An older musterd does not say it.
@@ -271,6 +279,15 @@ std::string report_lines(const Json& run) {
   return lines;
 }
 
+// "running: round 1 runs with 3 nodes". The reason of an ended run begins with "ended: ", which its
+// state says.
+std::string state_and_reason(const Json& run) {
+  constexpr std::string_view kEnded = "ended: ";
+  std::string reason = text(run.at("reason"));
+  if (reason.starts_with(kEnded)) reason.erase(0, kEnded.size());
+  return text(run.at("state")) + ": " + reason;
+}
+
 // The run's state, and what it waits for.
 std::string state_lines(const Json& run) {
   std::string lines = text(run.at("id")) + "  " + text(run.at("state")) + "\n";
@@ -285,7 +302,7 @@ std::string state_lines(const Json& run) {
                        {"generation", number(run.at("generation"))},
                        {"restarts", restarts(run)},
                        {"nodes", number(run.at("nodes_in_round")) + " in the round, " +
-                                     number(run.at("nodes")) + " in all; wanted " + wanted(run)}});
+                                     number(run.at("nodes")) + " in all; needs " + needs(run)}});
   lines += budget_lines(run);
   if (run.at("last_call_seconds").is_number())
     lines += "the last call ends in " + duration_of(run.at("last_call_seconds")) + "\n";
@@ -337,7 +354,7 @@ std::string why_without_failure(const Json& run) {
   const bool restarted = run.at("restarts_used").is_number() && run.at("restarts_used") > 0;
   return id + ": nothing has failed since " +
          (restarted ? "musterd was started" : "the run began") + ". It is " +
-         text(run.at("state")) + ": " + text(run.at("reason")) + "\n" + notice_lines(run);
+         state_and_reason(run) + "\n" + notice_lines(run);
 }
 
 // Whether the event says that a worker failed, so that its node's log has more about it.
@@ -375,7 +392,7 @@ std::string why_with_failure(const Json& run) {
   const std::string report = report_lines(run);
   // The failure of an earlier host, which was recorded, has no number among this host's events.
   const std::int64_t first = integer(failure.at("number"));
-  lines += report + "\nnow\n  " + text(run.at("state")) + ": " + text(run.at("reason")) + "\n";
+  lines += report + "\nnow\n  " + state_and_reason(run) + "\n";
   lines += budget_lines(run);
   lines += notice_lines(run);
   if (const std::string missing = missing_lines(run); !missing.empty()) lines += missing;

@@ -19,6 +19,7 @@
 #include "base/parsed_size.h"
 #include "base/printable_text.h"
 #include "base/take_line.h"
+#include "base/wrapped_text.h"
 
 namespace muster {
 
@@ -89,7 +90,7 @@ class CommandHelp : public CLI::Formatter {
     std::string_view rest = description;
     while (!rest.empty()) {
       const std::string_view line = take_line(rest);
-      text += line.starts_with(' ') ? std::string(line) + "\n" : wrapped(line, 0);
+      text += line.starts_with(' ') ? std::string(line) + "\n" : wrapped_text(line, 0, kColumns);
     }
     return text;
   }
@@ -111,25 +112,9 @@ class CommandHelp : public CLI::Formatter {
   }
   static std::string beside(const std::string& name, const std::string& text) {
     const std::string head = "  " + name;
-    std::string body = wrapped(text, kIndent);
+    std::string body = wrapped_text(text, kIndent, kColumns);
     if (head.size() + 2 > kIndent) return head + "\n" + body;
     return body.replace(0, head.size(), head);
-  }
-  /// The text in lines of at most kColumns, each after `indent` blanks.
-  static std::string wrapped(std::string_view text, std::size_t indent) {
-    std::string out;
-    std::string line;
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find(' '), text.size());
-      const std::string_view word = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
-      if (!line.empty() && indent + line.size() + 1 + word.size() > kColumns) {
-        out.append(indent, ' ').append(line).append("\n");
-        line.clear();
-      }
-      line.append(line.empty() ? "" : " ").append(word);
-    }
-    return out.append(indent, ' ').append(line).append("\n");
   }
 };
 

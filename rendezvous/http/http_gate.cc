@@ -189,8 +189,9 @@ Reply HttpGate::ask_for_token(const Request& request, bool may_read) {
 
 Reply HttpGate::new_login() {
   if (!shared_.access.has_token())
-    return error_reply({409, "not_possible",
-                        "this musterd has no token, so its page asks for no login: open / itself"});
+    return error_reply(
+        {409, "not_possible",
+         "this musterd has no token, so its page asks for no login: open its address"});
   const nlohmann::json link{{"path", "/login?secret=" + shared_.access.begin_login(now())}};
   return {200, kJsonType, link.dump() + "\n"};
 }

@@ -81,7 +81,7 @@ class OnThisMachine(DoctorTest):
         self.assertEqual(len(ranks), 2)  # Each node has another rank.
         table = self.ends("c", 0)
         self.assertEqual(table.count(" (rank "), 2, table)  # Peers without problems have no rows.
-        for word in ("PEER", "ALL-REDUCE", "3 nodes have met", "0 failures"):
+        for word in ("PEER", "ALL-REDUCE", "3 nodes have met", "0 failures", "\n3 nodes reach each other\n"):
             self.assertIn(word, table)
 
     def test_a_wrong_token_is_a_failure_with_its_reason(self):

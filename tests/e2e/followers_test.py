@@ -86,7 +86,7 @@ class Followers(CtlTest):
         self.assertIsNone(watch.poll())
         self.tell("exit.b", "5")
         self.round_of(2, after=2)
-        wait_for(lambda: "workers_failed" in self.read("followed"), "the failure")
+        wait_for(lambda: "workers failed" in self.read("followed"), "the failure")
         self.assertIsNone(watch.poll())
 
     def test_a_followed_log_goes_on_without_a_gap(self):

@@ -285,6 +285,20 @@ TEST_CASE_METHOD(DoctorTest, "doctor: GPUs that torch does not see", "[unit][mus
   CHECK(check("gpu").verdict == Verdict::Note);
 }
 
+TEST_CASE("doctor: long texts are broken to the width of a terminal", "[unit][musterctl]") {
+  const std::vector<Check> checks{{.name = "host_name",
+                                   .verdict = Verdict::Warning,
+                                   .found = "a b",
+                                   .remedy = "put the address of the network there"},
+                                  {.name = "gpu", .found = ""}};
+  CHECK(checks_text(checks, 45) ==
+        "warning  host_name  a b\n"
+        "                    -> put the address of the\n"
+        "                    network there\n"
+        "ok       gpu        \n\n0 failures, 1 warning\n");
+  CHECK_THAT(checks_text(checks), Catch::Contains("-> put the address of the network there\n"));
+}
+
 TEST_CASE_METHOD(DoctorTest, "doctor: text and JSON say the same", "[unit][musterctl]") {
   facts.folders[0].writable = false;
   const auto checks = judge(facts);

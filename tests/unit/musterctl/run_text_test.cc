@@ -52,7 +52,7 @@ TEST_CASE("musterctl why: the first failure, what followed, and what is missing 
   REQUIRE(text.has_value());
   CHECK_THAT(*text, Contains("job: node 1 (b_2_0) failed first\n"));
   CHECK_THAT(*text, Contains("2023-11-14T22:13:15.000Z, round 0: rank 3 exited with 1\n"));
-  CHECK_THAT(*text, Contains("node_lost"));
+  CHECK_THAT(*text, Contains("node lost"));
   CHECK_THAT(*text, Contains("(and 7 more of this kind)"));
   CHECK_THAT(*text, Contains("node 2 (c_3_0) is gone for 3.0 s: its connection closed\n"));
   CHECK_THAT(*text, Contains("node 1 (b_2_0) is alive and about to come back\n"));
@@ -182,7 +182,7 @@ TEST_CASE("musterctl status: state, counts and history", "[unit][musterctl]") {
   CHECK_THAT(*text, Contains("job  restarting\n"));
   CHECK_THAT(*text, Contains("restarts    1/3\n"));
   CHECK_THAT(*text, Contains("generation  12\n"));
-  CHECK_THAT(*text, Contains("round_restarts  round 0  workers_failed  node 1 (b_2_0)"));
+  CHECK_THAT(*text, Contains("round restarts  round 0  workers failed  node 1 (b_2_0)"));
 }
 
 TEST_CASE("musterctl status --watch: the last events, the newest first, before a failure's report",
