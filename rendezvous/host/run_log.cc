@@ -20,6 +20,11 @@ std::string word(std::string_view text) {
   return bare ? std::string(text) : '"' + printable_text(text) + '"';
 }
 
+/// A number as a log value. Empty or negative: there is none.
+std::string number_or_none(std::optional<std::int64_t> number) {
+  return number.value_or(-1) < 0 ? "none" : std::to_string(*number);
+}
+
 /// What the restarts of a run have cost: their number, and of a run with budgets what these have
 /// paid.
 std::string restarts_fields(const HostedRun& run) {
@@ -73,10 +78,12 @@ void RunLog::record(HostedRun& run, RunEvent event, Instant now) {
   run.rendezvous->record_again();  // The node may have had no rank: then nothing else has changed.
 }
 
-void RunLog::begins(HostedRun& run, Instant now) {
+void RunLog::begins(HostedRun& run, Instant now, std::string text) {
   if (run.rendezvous->untouched() || std::exchange(run.logged.begin, true)) return;
   run.began_ms = wall_ms_;
-  record(run, {.kind = RunEvent::Kind::Began, .round = run.rendezvous->round()}, now);
+  RunEvent began{.kind = RunEvent::Kind::Began, .round = run.rendezvous->round()};
+  began.text = std::move(text);
+  record(run, std::move(began), now);
 }
 
 /// Called after the rendezvous has handled the join. A refused join has no log line: the node gets
@@ -87,7 +94,7 @@ void RunLog::joined(HostedRun& run, const NodeJoined& event, Instant now) {
   if (!run.logged.gathering) run.logged.gathering = now;
   std::string line = "node_joined run=" + word(run.id()) + " node=" + word(to_string(*name)) +
                      " workers=" + std::to_string(event.local_world_size) +
-                     " last_round=" + std::to_string(event.last_round);
+                     " last_round=" + number_or_none(event.last_round);
   if (run.logged.joins++ < kJoinsLogged)
     write(run.node_lines, LogLine::Level::Info, std::move(line), now);
   else
@@ -109,8 +116,8 @@ void RunLog::gone(HostedRun& run, const NodeGone& gone, Instant now) {
   run.reports.remove(event.node);
   record(run, std::move(event), now);
   write(run.node_lines, LogLine::Level::Info,
-        std::string(left ? "node_left" : "node_lost") + " run=" + word(run.id()) + " node=" +
-            word(to_string(gone.who)) + " rank=" + (gone.rank ? std::to_string(*gone.rank) : "-") +
+        std::string(left ? "node_left" : "node_lost") + " run=" + word(run.id()) +
+            " node=" + word(to_string(gone.who)) + " rank=" + number_or_none(gone.rank) +
             " why=\"" + printable_text(gone.what) + "\"",
         now);
 }
@@ -156,8 +163,8 @@ void RunLog::notice(HostedRun& run, const NoticeGiven& given, Instant now) {
                   (given.by_operator ? ", by an operator)" : ")"),
               now);
   write(run.node_lines, LogLine::Level::Warning,
-        "notice_given run=" + word(run.id()) + " node=" + word(to_string(given.who)) + " rank=" +
-            (given.rank ? std::to_string(*given.rank) : "-") + " seconds=" + std::to_string(left) +
+        "notice_given run=" + word(run.id()) + " node=" + word(to_string(given.who)) +
+            " rank=" + number_or_none(given.rank) + " seconds=" + std::to_string(left) +
             " by=" + (given.by_operator ? "operator" : "node") + " reason=\"" +
             printable_text(given.reason) + "\"",
         now);
@@ -167,8 +174,7 @@ void RunLog::notice(HostedRun& run, const NodeAnsweredNotice& saved, Instant now
   record_node(run, RunEvent::Kind::NodeSaved, saved.who, saved.rank, {}, now);
   write(run.node_lines, LogLine::Level::Info,
         "node_saved run=" + word(run.id()) + " node=" + word(to_string(saved.who)) +
-            " rank=" + (saved.rank ? std::to_string(*saved.rank) : "-") +
-            " round=" + std::to_string(saved.round),
+            " rank=" + number_or_none(saved.rank) + " round=" + std::to_string(saved.round),
         now);
 }
 
@@ -176,8 +182,7 @@ void RunLog::notice(HostedRun& run, const NoticeOver& over, Instant now) {
   record_node(run, RunEvent::Kind::NoticeOver, over.who, over.rank, over.why, now);
   write(run.node_lines, LogLine::Level::Info,
         "notice_over run=" + word(run.id()) + " node=" + word(to_string(over.who)) +
-            " rank=" + (over.rank ? std::to_string(*over.rank) : "-") + " why=\"" +
-            printable_text(over.why) + "\"",
+            " rank=" + number_or_none(over.rank) + " why=\"" + printable_text(over.why) + "\"",
         now);
 }
 
@@ -313,8 +318,10 @@ RunLog::News RunLog::progress(HostedRun& run, Instant now) {
     run.logged.gathering.reset();
     RunEvent complete{.kind = RunEvent::Kind::RoundComplete, .round = rendezvous.round()};
     complete.took = took;
-    complete.text = std::to_string(rendezvous.participants()) + " nodes, generation " +
-                    std::to_string(rendezvous.generation());
+    complete.text =
+        std::to_string(rendezvous.participants()) +
+        (rendezvous.participants() == 1 ? " node, generation " : " nodes, generation ") +
+        std::to_string(rendezvous.generation());
     record(run, std::move(complete), now);
     write(run.round_lines, LogLine::Level::Info,
           "round_complete run=" + id + " round=" + std::to_string(rendezvous.round()) +
@@ -343,7 +350,7 @@ RunLog::News RunLog::progress(HostedRun& run, Instant now) {
           "run_ended run=" + id + " succeeded=" + (outcome->succeeded ? "true" : "false") +
               (outcome->preempted ? " preempted=true" : "") +
               (outcome->hopeless ? " hopeless=true" : "") +
-              " who=" + (outcome->who ? word(to_string(*outcome->who)) : "-") + " why=\"" +
+              " who=" + (outcome->who ? word(to_string(*outcome->who)) : "none") + " why=\"" +
               printable_text(outcome->why) + "\"",
           now);
   } else if (rendezvous.closed() && !outcome && !run.logged.closed) {

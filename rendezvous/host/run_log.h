@@ -28,7 +28,8 @@ class RunLog {
   /// Called after everything that can change a run.
   News progress(HostedRun& run, Instant now);
 
-  void begins(HostedRun& run, Instant now);
+  /// `text`: for people, empty if the run is new.
+  void begins(HostedRun& run, Instant now, std::string text = {});
   void begins_again(HostedRun& run, Instant now);
   void forgotten(const HostedRun& run);
   void joined(HostedRun& run, const NodeJoined& event, Instant now);

@@ -3,11 +3,53 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "rendezvous/host/run_guard.h"
 #include "rendezvous/host/run_service.h"
 
 namespace muster {
+namespace {
+
+constexpr std::size_t kNamedNodesMax = 4;
+
+/// What the node of the first failure has reported about it.
+std::optional<FailureReport> failure_report_of(const HostedRun& run) {
+  const auto& failure = run.history.first_failure();
+  if (!failure) return run.failure_report;
+  auto report = run.reports.failure_of(failure->node, failure->round);
+  return report ? report : run.failure_report;
+}
+
+/// The names of the nodes that have joined lately: "node0, node1 and 2 more".
+std::string joined_nodes_text(const RunHistory& history) {
+  std::set<std::string> names;
+  for (const RunEvent& event : history.events())
+    if (event.kind == RunEvent::Kind::NodeJoined) names.insert(event.node);
+  std::string text;
+  std::size_t shown = 0;
+  for (const std::string& name : names)
+    if (shown++ < kNamedNodesMax) text += (text.empty() ? "" : ", ") + name;
+  return text +
+         (shown > kNamedNodesMax ? " and " + std::to_string(shown - kNamedNodesMax) + " more" : "");
+}
+
+/// Where the output of a worker is when no node of its run is there any more.
+std::string ended_text(const HostedRun& run, int rank) {
+  std::string text = "the run has ended, and its nodes are gone";
+  const auto report = failure_report_of(run);
+  const auto& failure = run.history.first_failure();
+  if (const std::string nodes = joined_nodes_text(run.history);
+      report && failure && report->rank == rank)
+    text += ": rank " + std::to_string(rank) + " was on " + failure->node;
+  else if (!nodes.empty())
+    text += ": its nodes were " + nodes;
+  return text +
+         "; the output is in the log folder of the node (--log-dir), if it had one, and `musterctl "
+         "why` has the last lines of the first failure";
+}
+
+}  // namespace
 
 // --- views ---------------------------------------------------------------------------------------
 
@@ -64,9 +106,7 @@ std::optional<RunView> RunService::view_run(std::string_view id, NodePage page, 
   view.events.assign(events.begin(), events.end());
   for (NodeView& node : view.nodes)
     node.report = run->reports.find(to_string(node.name));
-  if (const auto& failure = view.summary.first_failure)
-    view.first_failure_report = run->reports.failure_of(failure->node, failure->round);
-  if (!view.first_failure_report) view.first_failure_report = run->failure_report;
+  view.first_failure_report = failure_report_of(*run);
   view.wall = time.wall;
   return view;
 }
@@ -153,11 +193,9 @@ std::optional<std::string> RunService::ask(std::string_view id, int rank, NodeAs
       return std::string();
     }
   }
-  if (run->rendezvous->outcome())
-    return "the run has ended, and its nodes are gone: the output is in their log folders "
-           "(--log-dir), if they had one; `musterctl why` has the last lines of the first failure";
+  if (run->rendezvous->outcome()) return ended_text(*run, rank);
   return "no muster node of the round has rank " + std::to_string(rank) +
-         ": `musterctl nodes` shows who has which";
+         ": `musterctl nodes` shows which ranks each node has";
 }
 
 // --- operators -----------------------------------------------------------------------------------

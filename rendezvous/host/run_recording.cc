@@ -160,7 +160,9 @@ void RunService::restore(StoredRun stored, Time time) {
   run->previous = stored.record.previous;
   run->logged.closed = stored.record.closed;
   gate_.send(ShowState{key});
-  log_.begins(*run, time.now);  // Before the failure: a run begins without one.
+  // Before the failure: a run begins without one.
+  log_.begins(*run, time.now,
+              "the host was started again, or another one leads now: it has no earlier events");
   run->began_ms = stored.record.began_at_ms.value_or(0);
   if (const auto& failure = stored.record.first_failure) {
     const auto before =

@@ -333,14 +333,17 @@ NativeAnswer RunService::receive_hello(ConnectionId from, const NativeHello& hel
     if (Run* only = find(std::string(kStateKeyPrefix) + options_.only_run); only != nullptr)
       guard(*only, time.now, [&] {
         only->rendezvous->note_refusal("one at " + peer_address + " has --rdzv-id=" + hello.run_id +
-                                       ", and this job has " + options_.only_run);
+                                       ", and this job has --rdzv-id=" + options_.only_run);
         only->notify_pending = true;
         finish_change(*only, time.now);
       });
-    return refuse("this node has --rdzv-id=" + hello.run_id + ", and the job here has " +
-                  options_.only_run +
-                  ": give all nodes of a job the same id, and each job a port of its own, or let "
-                  "musterd host them");
+    NativeAnswer other_job =
+        refuse("this node has --rdzv-id=" + hello.run_id +
+               ", and the job here has --rdzv-id=" + options_.only_run +
+               ": give all nodes of a job the same id, and each job a port of its own, or let "
+               "musterd host them");
+    other_job.is_fault = false;
+    return other_job;
   }
   if (draining_) return refuse("the rendezvous is ending: run " + hello.run_id + " is over here");
   const std::string key = std::string(kStateKeyPrefix) + hello.run_id;

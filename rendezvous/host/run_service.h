@@ -109,6 +109,8 @@ struct NativeAnswer {
   std::string close;  // Why the connection must be closed after `reply` is sent. Empty: it stays.
   /// The kind of reason, for the log. A text with static lifetime.
   std::string_view cause = "native message refused";
+  /// False: a node of another job came here, and the nodes that wait are told of it.
+  bool is_fault = true;
 };
 
 class DecodedTexts;

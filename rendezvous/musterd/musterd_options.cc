@@ -156,7 +156,9 @@ void add_options(CLI::App& app, Arguments& arguments) {
   seconds("--dead-after-seconds", arguments.dead_after_seconds,
           "A torchrun node without a new heartbeat for this long is lost", rendezvous);
   seconds("--forget-run-seconds", arguments.forget_run_seconds,
-          "A run that nobody is in any more is forgotten after this", rendezvous);
+          "Remove the keys of a run when all its nodes have been away for this long, and let a new "
+          "job use its id",
+          rendezvous);
   app.add_option(
          "--state-dir", arguments.state_dir,
          "Keep what is known of the runs in this folder, beyond a restart [STATE_DIRECTORY]")

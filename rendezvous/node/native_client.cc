@@ -32,7 +32,8 @@ constexpr const char* kNotProven =
     "it does not prove that it has this node's token: it was started without --rdzv-token-file, or "
     "by a muster that is older than that option, or it is not the host that is meant";
 
-constexpr const char* kRefusesUnproven = "it refuses this node, and says, without a proof: ";
+constexpr const char* kRefusesUnproven =
+    "it refuses this node, for a reason that is not authenticated: ";
 
 /// Why a welcome of another protocol version is refused. Empty: same version. A host with another
 /// version may send NativeRefused instead, but an older one may not check the version.

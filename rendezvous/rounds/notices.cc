@@ -140,7 +140,7 @@ std::string Notices::describe(const OperatorAsked& asked) const {
     text +=
         "\nwarning: " + std::to_string(untold) +
         (untold == 1 ? " node of the round is" : " nodes of the round are") +
-        " of torchrun or of an older muster, and cannot be told: the round ends at the deadline";
+        " of torchrun or of an older muster, which take no notices: the round ends at the deadline";
   return text;
 }
 

@@ -19,7 +19,7 @@ std::string OperatorObjections::objection_to(const OperatorAsked& asked) const {
   if (run_.ending.outcome) return "the run has ended";
   if (asked.what != What::Restart && asked.what != What::Stop) return objection_to_node(asked);
   if (run_.members.counts().natives == 0)
-    return "there is no muster node in it, and torchrun nodes cannot be told";
+    return "no muster node is in it, and torchrun nodes take no requests";
   const bool restart = asked.what == What::Restart;
   if (restart && run_.unseen.may_run(run_.now)) return {};
   if (restart && run_.phase() != RunPhase::Running && run_.phase() != RunPhase::Preparing)
@@ -39,14 +39,15 @@ std::string OperatorObjections::objection_to_node(const OperatorAsked& asked) co
   if (asked.node.empty() || asked.node.size() > kMaxNodeTextBytes || !is_plain(asked.node))
     return "a node's name, or a host's address, has 1 to " + std::to_string(kMaxNodeTextBytes) +
            " bytes, and no spaces";
-  if (!run_.settings) return "no muster node has been in it, and torchrun nodes cannot be told";
+  if (!run_.settings) return "no muster node has been in it, and torchrun nodes take no requests";
   if (run_.ending.closed) return "a torchrun node has closed it: there will be no further round";
   if (asked.what == What::Allow) return objection_to_allowing(asked.node);
   bool found = false;
   for (const auto& [id, member] : run_.members) {
     if (!matches_node(asked.node, member.name)) continue;
     if (!member.native)
-      return to_string(member.name) + " is a torchrun node, which cannot be told to stay out";
+      return to_string(member.name) +
+             " is a torchrun node, which takes no requests: stop it on its machine";
     found = true;
   }
   if (!found && asked.what == What::Drain)

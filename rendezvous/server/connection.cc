@@ -295,9 +295,16 @@ void Connection::end(bool by_reset) {
 
 void Connection::refuse(std::string reason, std::string_view cause) {
   if (ending_ && ending_->violation) return;
+  end_because({.reason = std::move(reason), .cause = cause, .violation = true});
+}
+
+void Connection::turn_away(const std::string& reason, std::string_view cause) {
+  if (!ending_) end_because({.reason = reason, .cause = cause, .violation = false});
+}
+
+void Connection::end_because(ConnectionEnding ending) {
   begin_ending();
-  ending_ = std::make_unique<ConnectionEnding>(
-      ConnectionEnding{.reason = std::move(reason), .cause = cause, .violation = true});
+  ending_ = std::make_unique<ConnectionEnding>(std::move(ending));
   runs_.abandon_wait();
   runs_.leave();
 }

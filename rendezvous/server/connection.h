@@ -117,6 +117,8 @@ class Connection {
   void refuse_request(const std::string& reason, std::string_view cause) {
     refuse(at_offset(reason), cause);
   }
+  /// Does the same to a client that has broken no rule: the log has it as information only.
+  void turn_away(const std::string& reason, std::string_view cause);
   std::string at_offset(const std::string& reason) const;
 
  private:
@@ -151,6 +153,7 @@ class Connection {
   void flush();
   void finish_if_sent();
   void begin_ending();
+  void end_because(ConnectionEnding ending);
   void end(bool by_reset);
   void count_input();
 

@@ -83,7 +83,9 @@ void NativeDoor::serve_message(std::string_view json) {
     if (auto* refused = std::get_if<NativeRefused>(&*answer.reply)) refused->proof = proof;
     client_.out().add(encode(*answer.reply));
   }
-  if (!answer.close.empty()) client_.refuse_request(answer.close, answer.cause);
+  if (answer.close.empty()) return;
+  if (answer.is_fault) return client_.refuse_request(answer.close, answer.cause);
+  client_.turn_away(answer.close, answer.cause);
 }
 
 /// Answers the question of a node at a workers' store, which has no rendezvous.

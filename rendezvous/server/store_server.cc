@@ -36,8 +36,8 @@ bool log_failed_event(LogLimiter& log, Instant now, const Connection* connection
         connection != nullptr ? connection->socket().peer_address() : asio::ip::address();
     if (const auto left_out = log.admit(now, "event failed", peer))
       spdlog::error("store_event_failed peer={} error=\"{}\" left_out={}",
-                    connection != nullptr ? connection->peer() : "-", printable_text(error.what()),
-                    *left_out);
+                    connection != nullptr ? connection->peer() : "none",
+                    printable_text(error.what()), *left_out);
     return true;
   } catch (...) {
     return false;

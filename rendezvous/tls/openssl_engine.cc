@@ -216,7 +216,7 @@ std::string OpensslEngine::certificate_trouble(long verify_result) const {
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-      return "its certificate is not signed by the CA of this side's CA file";
+      return "its certificate is not signed by this side's CA";
     default:
       return std::string("its certificate is not accepted: ") +
              library_.verify_error_string(verify_result);

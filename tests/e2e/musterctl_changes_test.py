@@ -23,7 +23,7 @@ class Changes(CtlTest):
         entries = self.round_of(2, after=2)
         self.assertEqual({entry["TORCHELASTIC_RESTART_COUNT"] for entry in entries}, {"0"})
         wait_for(lambda: "requested" in self.ctl("status", "job"), "the restart in the history")
-        self.assertRegex(self.ctl("status", "job"), r"  round_restarts  round 0  requested  an operator \(musterctl restart\)\n")
+        self.assertRegex(self.ctl("status", "job"), r"  round restarts  round 0  requested  an operator \(musterctl restart\)\n")
         self.assertIn("round_restarts run=job round=0 cause=requested who=operator ", self.read("err.musterd"))
         self.assertIn("an operator wants a restart: musterctl restart", self.read("err.a"))
         self.run_is("running")
@@ -58,6 +58,7 @@ class ChangesOnDisk(Changes):
         self.assertEqual(said.split("\n")[:2], before.split("\n")[:2])
         self.assertIn("\nwhat followed since the host was started again\n", said)
         self.assertRegex(self.ctl("runs"), r"\njob +failed .*exited with 3")
+        self.assertRegex(self.ctl("status", "job"), r"  run began  round 0  the host was started again, or another one leads now")
 
 
 class OutOfTheRounds(CtlTest):

@@ -460,7 +460,7 @@ class Restarts(RestartTest):
         wait_for(lambda: "node_joined run=job" in self.read("err.musterd2"), "the first join")
         # Both nodes use the native door. A node at the c10d door would be joined through the state,
         # and polled.
-        self.assertEqual(self.read("err.musterd2").count("workers=1 last_round=-1"), 2,
+        self.assertEqual(self.read("err.musterd2").count("workers=1 last_round=none"), 2,
                          self.read("err.musterd2"))
         self.tell("finish")
         self.ends(a=0, b=0)

@@ -117,8 +117,8 @@ class Runs(Musterds):
 
 class Strangers(Musterds):
     def test_another_ca(self):
-        self.refused(f"etcd member localhost:{self.etcd.clients[0]}: TLS: its certificate is not signed by the CA of "
-                     "this side's CA file", self.musterd_tls(ca="other"))
+        self.refused(f"etcd member localhost:{self.etcd.clients[0]}: TLS: its certificate is not signed by "
+                     "this side's CA", self.musterd_tls(ca="other"))
 
     def test_no_client_certificate(self):
         self.refused("TLS: it has got no certificate of this side", self.musterd_tls(certificate=None))
@@ -240,7 +240,7 @@ class Agents(AgentsTest):
         self.assertIn(text, done.stderr)
 
     def test_an_agent_that_is_refused_ends_at_once(self):
-        self.ends_with("TLS: its certificate is not signed by the CA", self.conf_tls(ca="other"))
+        self.ends_with("TLS: its certificate is not signed by this side's CA", self.conf_tls(ca="other"))
         self.ends_with("TLS: it has got no certificate of this side", self.conf_tls(certificate=None))
         self.ends_with("TLS: it has got no certificate of this side, or does not accept it: it may have expired", self.conf_tls(certificate="expired"))
 

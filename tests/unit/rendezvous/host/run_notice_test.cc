@@ -53,7 +53,7 @@ TEST_CASE_METHOD(RunNotices, "run notices: the log and the history", "[unit][ren
   const auto ends = messages<RunEnded>();
   REQUIRE(ends.size() == 2);
   CHECK(ends.at(1).preempted);
-  CHECK_THAT(notes, Catch::Contains("run_ended run=job succeeded=false preempted=true who=-"));
+  CHECK_THAT(notes, Catch::Contains("run_ended run=job succeeded=false preempted=true who=none"));
   std::vector<RunEvent::Kind> kinds;
   for (const RunEvent& event : view().events)
     kinds.push_back(event.kind);

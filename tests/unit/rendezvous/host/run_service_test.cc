@@ -171,7 +171,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an agent serves its own run only", "[uni
   reset({.only_run = "job"});
   CHECK(service->has_state(kKey));
   const auto answer = tell(1, NativeHello{kNativeProtocolVersion, "9.9", "other"});
-  CHECK_THAT(answer.close, Catch::Contains("--rdzv-id=other") && Catch::Contains("here has job"));
+  CHECK_THAT(answer.close,
+             Catch::Contains("--rdzv-id=other") && Catch::Contains("here has --rdzv-id=job"));
   // Other runs are kept as ordinary keys, as in torch's store.
   CHECK(std::holds_alternative<NotOfARun>(
       compare_set(2, "", kNoStateText, "/torch.rendezvous.other")));
@@ -192,7 +193,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a node that waits learns that one with a
   service->time_passed(at(1s));
   CHECK_THAT(messages<NativeWaiting>().at(1).text,
              Catch::Contains("a node was refused: one at ") &&
-                 Catch::Contains("has --rdzv-id=other, and this job has job"));
+                 Catch::Contains("has --rdzv-id=other, and this job has --rdzv-id=job"));
   tell(3, NativeHello{kNativeProtocolVersion, "9.9", "other"});
   service->time_passed(at(1s));
   CHECK(messages<NativeWaiting>().size() <= 1);
