@@ -168,9 +168,9 @@ constexpr auto kTable = std::to_array<Option>({
      "Make every warning about the options an error."},
     {Muster, Group::Failures, &Flags::capture_stderr, {"--capture-stderr", "--capture_stderr"},
      "MUSTER_CAPTURE_STDERR", "WHEN", "auto", kCaptureModes,
-     "Keep the last lines that a worker wrote to stderr for the failure summary. auto: a worker that "
-     "writes to a terminal gets one of its own, or where none can be made, that one, and nothing is "
-     "kept; always: a pipe then."},
+     "Keep each worker's last lines on stderr for the failure summary. A worker that would write to "
+     "muster's terminal gets a terminal of its own. Where none can be made, auto gives it muster's "
+     "terminal and keeps no lines, and always gives it a pipe. never: keep nothing."},
     {Muster, Group::Failures, &Flags::failure_report, {"--failure-report", "--failure_report"},
      "MUSTER_FAILURE_REPORT", "FILE", kNone, {},
      "Write the failure summary to FILE, as JSON."},

@@ -107,6 +107,9 @@ std::map<std::string, std::string> additions(const std::vector<std::string>& inh
     for (const char* name : {"GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_RANK",
                              "ROLE_WORLD_SIZE", "WORLD_SIZE"})
       added[name] = kFromRendezvous;
+  // One that was set before stays as it is.
+  if (const auto node = added.find("NODE_RANK"); meets_others && node != added.end())
+    node->second = kFromRendezvous;
   return added;
 }
 

@@ -38,7 +38,7 @@ Checked<WorkerCount> chosen_gpus(const WorkerCountRequest& request) {
       return FlagError{where + ": give the GPUs' numbers with commas between, as in gpu:0,2"};
     if (*index >= visible)
       return FlagError{where + ", but this node shows " +
-                       (visible == 0   ? std::string("no GPU")
+                       (visible == 0   ? std::string("no GPU: give a number, cpu or auto")
                         : visible == 1 ? std::string("one GPU, number 0")
                                        : "GPUs 0 to " + std::to_string(visible - 1) + " only")};
     if (!seen.insert(*index).second)

@@ -72,7 +72,8 @@ std::string restart_text(const AgentOptions& options, int restarts_left) {
 std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid) {
   return "failed (exitcode: " + std::to_string(failure.exit.code()) +
          ") local_rank: " + std::to_string(failure.rank.value) + " (pid: " + std::to_string(pid) +
-         ") " + failed_program_text(options);
+         ") " + failed_program_text(options) +
+         (failure.exit.killed ? " (" + signal_name(failure.exit.status) + ")" : "");
 }
 
 std::string exit_barrier_text(Duration elapsed) {
@@ -112,9 +113,13 @@ std::string forwarded_text(int signal, int workers) {
          (workers == 1 ? " worker" : " workers") + " (--signals-to-forward); the job goes on";
 }
 
+std::string death_signal_text(int signal) {
+  return "Received " + std::to_string(signal) + " death signal (" + signal_name(signal) + ")";
+}
+
 std::string stopping_text(int signal, Duration timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
-  return "received " + signal_name(signal) + ": stopping the workers, SIGKILL after " +
+  return death_signal_text(signal) + ": stopping the workers, SIGKILL after " +
          std::to_string(seconds) + " s; a second signal kills them at once";
 }
 

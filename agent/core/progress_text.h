@@ -20,7 +20,7 @@ std::vector<std::string> rendezvous_text(const AgentOptions& options, const Roun
 /// "[default] Worker group FAILED. 2/3 attempts left; will restart worker group".
 std::string restart_text(const AgentOptions& options, int restarts_left);
 
-/// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: sh".
+/// "failed (exitcode: 3) local_rank: 1 (pid: 123) of binary: sh", and the name of the signal.
 std::string failure_text(const AgentOptions& options, const AnnounceFailure& failure, int pid);
 
 /// "Done waiting for other agents. Elapsed: 0.25 seconds".
@@ -35,6 +35,9 @@ std::string restart_wait_text(Duration wait);
 std::string left_behind_text(int pid);
 /// `workers`: how many got the signal from muster; -1: they had it already.
 std::string forwarded_text(int signal, int workers);
+/// "Received 15 death signal (SIGTERM)": torchrun's words, and the name.
+std::string death_signal_text(int signal);
+/// What follows that signal.
 std::string stopping_text(int signal, Duration timeout);
 /// This node goes. `left`: the time until workers that have not answered are stopped.
 std::string node_goes_text(const NodeGoes& goes, Duration left);

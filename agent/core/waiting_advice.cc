@@ -10,7 +10,7 @@ bool is_own_machine(std::string_view host) {
 std::string waiting_advice(const AgentOptions& options) {
   const RendezvousOptions& rendezvous = options.rendezvous;
   const bool is_static = rendezvous.backend == RendezvousBackend::Static;
-  std::string text = "each of them runs the same command with ";
+  std::string text = "each missing node runs the same command with ";
   if (is_static)
     text.append("its own --node-rank, --master-addr=")
         .append(rendezvous.host)

@@ -13,8 +13,8 @@ namespace muster {
 /// Whether this host name or address means each machine itself. No name is looked up.
 bool is_own_machine(std::string_view host);
 
-/// "each of them runs the same command with --rdzv-endpoint=node0:29400", and what is wrong with
-/// that address if other machines cannot use it.
+/// "each missing node runs the same command with --rdzv-endpoint=node0:29400", and what is wrong
+/// with that address if other machines cannot use it.
 std::string waiting_advice(const AgentOptions& options);
 
 }  // namespace muster

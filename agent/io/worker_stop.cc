@@ -57,13 +57,14 @@ void WorkerStop::on_signal(int number, Supervisor::State before, std::optional<I
     channel_->preempt({.deadline = Preemption::deadline_of_notice(now(), left),
                        .reason = signal_name(number),
                        .follow = AfterNotice::Stop});
-  if (before != State::Joining) spdlog::warn("Received {} death signal", number);
   if (is_first)
     spdlog::warn("{}", stopping_text(number, left));
   else if (stops)
-    spdlog::warn("received {} again: killing the workers", signal_name(number));
+    spdlog::warn("{} again: killing the workers", death_signal_text(number));
   else if (before == State::Leaving)
-    spdlog::warn("Got termination signal: {}: the other nodes are not waited for", number);
+    spdlog::warn("{}: the other nodes are not waited for", death_signal_text(number));
+  else if (before != State::Joining)
+    spdlog::warn("{}", death_signal_text(number));
 }
 
 void WorkerStop::on_restart(const std::string& why, bool is_planned, Supervisor::State before) {

@@ -72,7 +72,8 @@ void RoundExchange::report_waiting(const std::string& text) {
   if (!waiting_) return;
   reminder_.begin(now());
   const bool is_due = reminder_.due(now()).has_value();
-  const std::string whole = rank_twice_.empty() ? text : text + "; but " + rank_twice_;
+  std::string whole = text + options_.waiting_where;
+  if (!rank_twice_.empty()) whole += "; but " + rank_twice_;
   if (whole == std::exchange(reported_, whole) && !is_due) return;
   waiting_(whole);
 }

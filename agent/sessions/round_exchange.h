@@ -31,6 +31,7 @@ struct RoundExchangeOptions {
   /// The timeout of each member function except exit_barrier().
   Duration timeout = std::chrono::seconds(60);
   std::string timeout_option = "--rdzv-conf read_timeout";  // The timeout's name in errors.
+  std::string waiting_where = {};  // Follows whom this node waits for: where, and for how long.
 };
 
 struct MasterAddress {

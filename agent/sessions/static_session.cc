@@ -185,9 +185,10 @@ RoundExchange StaticSession::exchange() const {
                                .identical = options_.rendezvous.worker_identical,
                                .timeout = options_.rendezvous.settings.timeout,
                                .timeout_option = "--rdzv-conf timeout"};
-  std::string more = " at " + endpoint_text(options_.rendezvous.host, port_) + ", for " +
-                     seconds_text(options.timeout) + " at most (" + options.timeout_option + "); " +
-                     waiting_advice(options_);
+  options.waiting_where = " at " + endpoint_text(options_.rendezvous.host, port_) + ", for " +
+                          seconds_text(options.timeout) + " at most (" + options.timeout_option +
+                          ")";
+  std::string more = "; " + waiting_advice(options_);
   return RoundExchange(client_, std::move(options),
                        [this, more = std::move(more)](const std::string& waiting) {
                          spdlog::warn("waiting for {}{}{}", waiting, more, address_doubt_);

@@ -259,7 +259,7 @@ class Phases(NodesTest):
         self.answers("b", 1)
         err = self.read("err.b")
         self.assertIn("Received 15 death signal", err)
-        self.assertIn("Got termination signal: 15", err)
+        self.assertIn("Received 15 death signal (SIGTERM): the other nodes are not waited for", err)
         self.assertRegex(err.splitlines()[-1],
                          SIGNALLED.format(pid=self.nodes["b"].pid))
         self.tell("finish")

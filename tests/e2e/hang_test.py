@@ -277,7 +277,7 @@ while [ ! -e go ]; do sleep 0.05; done
         self.ready(1)
         process.send_signal(signal.SIGUSR2)
         self.assertEqual(process.wait(PATIENCE_S), 1)
-        self.assertIn("received SIGUSR2: stopping the workers", self.read("err"))
+        self.assertIn("death signal (SIGUSR2): stopping the workers", self.read("err"))
 
     def test_without_permission_it_says_what_to_do(self):
         # A program that answers as py-spy does with Yama or without CAP_SYS_PTRACE.

@@ -138,7 +138,7 @@ class Options(MessagesTest):
         self.wrong("workers in words", "--nproc-per-node=two train.py", 1, "--nproc-per-node is 'two'", "give a number, gpu")
         self.wrong("no worker", "--nproc-per-node=0 train.py", 1, "--nproc-per-node is '0'", "at least one worker")
         self.wrong("GPUs where there are none", "--nproc-per-node=gpu train.py", 1, "no GPU that workers could use")
-        self.wrong("GPUs by number where there are none", "--nproc-per-node=gpu:0,1 train.py", 1, "--nproc-per-node", "this node shows no GPU")
+        self.wrong("GPUs by number where there are none", "--nproc-per-node=gpu:0,1 train.py", 1, "--nproc-per-node", "this node shows no GPU", "give a number, cpu or auto")
         self.wrong("half a range of nodes", "--nnodes=2: train.py", 1, "--nnodes is '2:'", "MIN:MAX")
         self.wrong("a range that falls", "--nnodes=4:2 train.py", 1, "--nnodes is '4:2'")
         self.wrong("nodes in a variable", "train.py", 1, "PET_NNODES is 'x'", env={"PET_NNODES": "x"})
@@ -190,6 +190,17 @@ class Options(MessagesTest):
         self.wrong("VIRTUAL_ENV and PATH name two", "--standalone train.py", 0, "VIRTUAL_ENV", "PATH",
                    env={"VIRTUAL_ENV": str(other)})
 
+    def test_a_dry_run_of_several_nodes(self):
+        """What the rendezvous decides is not made up."""
+        self.wrong("--dry-run of several nodes", "--dry-run --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d "
+                   "--rdzv-endpoint=node0:29400 --rdzv-id=job7 train.py", 0, "Nothing is started", "RANK='<from the rendezvous>'",
+                   "WORLD_SIZE='<from the rendezvous>'", "MASTER_ADDR='<from the rendezvous>'", lacks=[" WORLD_SIZE=2", " NODE_RANK=0", "127.0.0.1"])
+
+    def test_recipes_and_shells(self):
+        self.wrong("a recipe with a letter too few", "--recipe kubernets", 2, "--recipe", "kubernetes")
+        self.wrong("a shell that has no completion", "--completion ksh", 2, "--completion", "bash")
+        self.wrong("a scheduler with a letter too few", "--cluster=slrm train.py", 2, "--cluster", "slurm")
+
     def test_several_nodes_in_silence(self):
         self.wrong("srun without --cluster", "train.py", 0, "SLURM_STEP_NUM_NODES is 2", "--cluster",
                    env={"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0",
@@ -228,6 +239,7 @@ class Meeting(MessagesTest):
                 wait_for(lambda: "waiting for" in waiting.text(), "the wait")
                 self.ends(self.c10d(f"{option} differs: the second", *second, port=port), 1, option)
                 self.waits(waiting, "a node was refused", option)
+                self.assertNotIn("store_connection_closed", waiting.text())
 
     def test_static_nodes_that_do_not_fit(self):
         port = f"--master-port={self.port}"
@@ -270,6 +282,11 @@ class Meeting(MessagesTest):
         self.wrong("musterd's port is taken", f"--port={other}", 1, f"{other}", "ss -ltnp", program=MUSTERD)
         self.wrong("musterd's HTTP port is taken", f"--port=0 --http=127.0.0.1:{other}", 1, f"{other}", "--http", program=MUSTERD)
         self.wrong("HTTP for everybody without a token", "--port=0 --http=0.0.0.0:0", 2, "--rdzv-token-file", "ssh -L", program=MUSTERD)
+        self.ends(self.node("muster's HTTP for everybody without a token", "--nnodes=1", "--rdzv-backend=c10d",
+                            f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--http=0.0.0.0:0"), 1, "--http", "--rdzv-token-file")
+        (self.dir / "musterd.json").write_text('{"max-kyes": 10}')
+        self.wrong("a key of musterd's file with letters swapped", f"--config={self.dir}/musterd.json --check-config", 2,
+                   "max-kyes", "did you mean", "max-keys", program=MUSTERD)
         self.wrong("an option of musterd with a letter too few", "--prt=29400", 2, "--port", program=MUSTERD)
         self.wrong("musterd with a limit in words", "--max-total-bytes=much", 2, "--max-total-bytes", program=MUSTERD)
 
@@ -308,6 +325,9 @@ class Workers(MessagesTest):
         self.wrong(title, ["--standalone", *words, "bad.py"], status, *says, env=env, before=before, lacks=lacks)
 
     def test_python(self):
+        self.fails("an error that is recorded", "import json, os\njson.dump({'message': {'message': 'ValueError: no', 'extraInfo': "
+                   "{'py_callstack': 'the stack', 'timestamp': '0'}}}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+                   "raise SystemExit(1)\n", 1, "the stack", "the files of this job stay in", "rm -r ")
         self.fails("a syntax error", "print(\n", 1, "SyntaxError", "bad.py")
         self.fails("a module that is not there", "import nosuch_module\n", 1, "No module named 'nosuch_module'")
         self.fails("torch is not installed", "import sys; sys.modules['torch'] = None\nimport torch\n", 1, "torch")
@@ -330,10 +350,15 @@ class Workers(MessagesTest):
         hangs = self.begin("a worker that hangs", "--standalone", "--hang-timeout=2", "wait.py")
         self.ends(hangs, 1, "--hang-timeout", "stacks", lacks=[advice])
         (self.dir / "pid").unlink()
+        self.script("slow_python", "#!/bin/sh\necho > starting\nexec sleep 1000\n").chmod(0o755)
+        starting = self.begin("ctrl-C while Python starts", "--standalone", "wait.py", env={"PYTHON_EXEC": str(self.dir / "slow_python")})
+        wait_for((self.dir / "starting").exists, "the slow Python")
+        starting.process.send_signal(signal.SIGINT)
+        self.ends(starting, 1, "Received 2 death signal (SIGINT): stopping the workers")
         stopped = self.begin("ctrl-C", "--standalone", "wait.py")
         worker(stopped)
         stopped.process.send_signal(signal.SIGINT)
-        self.ends(stopped, 1, "received SIGINT: stopping the workers", "a second signal kills them at once")
+        self.ends(stopped, 1, "Received 2 death signal (SIGINT): stopping the workers", "a second signal kills them at once")
         self.script("stubborn.py", "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
                     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)\n")
         stubborn = self.begin("ctrl-C, and a worker that does not end", "--standalone", "--shutdown-timeout=600", "stubborn.py")
@@ -342,7 +367,7 @@ class Workers(MessagesTest):
         self.waits(stubborn, "SIGINT", "SIGKILL", "a second signal")
         # Two signals at almost the same time are one.
         wait_for(lambda: stubborn.process.send_signal(signal.SIGINT) or self.has_ended(stubborn, 1), "the end")
-        self.ends(stubborn, 1, "received SIGINT again: killing the workers")
+        self.ends(stubborn, 1, "Received 2 death signal (SIGINT) again: killing the workers")
         waiting = self.begin("ctrl-C while it waits", "--nnodes=2", f"--master-port={self.port}", "wait.py")
         wait_for(lambda: "waiting for" in waiting.text(), "the wait")
         waiting.process.send_signal(signal.SIGINT)
@@ -405,6 +430,7 @@ class Control(MessagesTest):
     def test_with_a_musterd(self):
         self.musterd(f"--port={self.port}", f"--http=127.0.0.1:{self.http}", words=("HTTP at",))
         self.ctl("no run", "status", 4, "this musterd has no runs")
+        self.ctl("a link to a page that needs none", "open", 0, f"http://127.0.0.1:{self.http}/", "asks for no login")
         self.ctl("a run that nobody knows", "why night-job", 4, "no run 'night-job' is known here")
         self.ctl("the rendezvous' port for HTTP", f"runs --endpoint=127.0.0.1:{self.port}", 3, "the port where nodes meet", "--http")
         job = ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-conf=is_host=false"]
@@ -421,7 +447,8 @@ class Control(MessagesTest):
         self.ctl("a run that has not begun", "why short", 4, "no run 'short' is known here")
         self.ends(self.begin("a job that ends at once", *job, "--rdzv-id=short", "--no-python", "false"), 1, "exitcode : 1")
         self.ctl("why it failed, asked at once", "why short", 0, "exited with 1")
-        self.ctl("the log of a run that has ended", "logs night-job 0", 1, "the run has ended")
+        self.ctl("the log of a run that has ended", "logs night-job 0", 1, "the run has ended", "rank 0 was on 127.0.0.1_", "--log-dir")
+        self.ctl("the log of another rank of that run", "logs night-job 5", 1, "the run has ended", "its nodes were 127.0.0.1_", "--log-dir")
         self.ctl("the nodes of a run that has ended", "nodes night-job", 0, "no node is in this run now")
 
 

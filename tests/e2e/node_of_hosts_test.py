@@ -79,7 +79,7 @@ class NodeOfHosts(MusterTest):
             self.skipTest("this machine holds the test up")
         self.assertIsNone(self.process.poll(), self.text())
         self.say(f"signal {signal.SIGTERM.value}")
-        self.ended_in_order("received SIGTERM")
+        self.ended_in_order("death signal (SIGTERM)")
 
     def test_a_connection_that_ends_ends_the_job(self):
         self.begin(max_silence_s=300)

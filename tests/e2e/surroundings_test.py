@@ -94,7 +94,7 @@ class Signals(MusterTest):
         self.ready(1)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(PATIENCE_S), 1)
-        self.assertIn("received SIGINT", self.read("err"))
+        self.assertIn("death signal (SIGINT)", self.read("err"))
 
     def test_a_signal_to_all_of_musters_processes_counts_once(self):
         """systemd and `pkill muster` signal all of muster's processes. The shutdown stays graceful:

@@ -42,7 +42,7 @@ TEST_CASE("progress_text: the line of a failure names the program as it was give
         "failed (exitcode: 3) local_rank: 1 (pid: 77) of binary: sh");
   failure.exit = {.killed = true, .status = 11};
   CHECK(failure_text(options, failure, 77) ==
-        "failed (exitcode: -11) local_rank: 1 (pid: 77) of binary: sh");
+        "failed (exitcode: -11) local_rank: 1 (pid: 77) of binary: sh (SIGSEGV)");
 }
 
 TEST_CASE("progress_text: the lines of a restart and of a stop tell what follows",
@@ -52,8 +52,8 @@ TEST_CASE("progress_text: the lines of a restart and of a stop tell what follows
   CHECK(restarting_text(options, 3) ==
         "restarting all workers of this node: 2 of 3 restarts left after this one");
   CHECK(stopping_text(15, std::chrono::seconds(30)) ==
-        "received SIGTERM: stopping the workers, SIGKILL after 30 s; a second signal kills them at "
-        "once");
+        "Received 15 death signal (SIGTERM): stopping the workers, SIGKILL after 30 s; a second "
+        "signal kills them at once");
 }
 
 }  // namespace

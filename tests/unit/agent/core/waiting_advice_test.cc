@@ -23,9 +23,10 @@ AgentOptions meeting_at(RendezvousBackend backend, const std::string& host) {
 
 TEST_CASE("waiting advice: what the other nodes must run", "[unit][agent]") {
   CHECK(waiting_advice(meeting_at(RendezvousBackend::C10d, "node0")) ==
-        "each of them runs the same command with --rdzv-endpoint=node0:29400 and --rdzv-id=job7");
+        "each missing node runs the same command with --rdzv-endpoint=node0:29400 and "
+        "--rdzv-id=job7");
   CHECK(waiting_advice(meeting_at(RendezvousBackend::Static, "node0")) ==
-        "each of them runs the same command with its own --node-rank, --master-addr=node0 and "
+        "each missing node runs the same command with its own --node-rank, --master-addr=node0 and "
         "--master-port=29400");
 }
 
