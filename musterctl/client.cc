@@ -2,11 +2,8 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -21,8 +18,10 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "base/net/connect_any.h"
+#include "base/net/http_connection.h"
 #include "base/system/clock.h"
 #include "rendezvous/access/http_key.h"
+#include "rendezvous/tls/tls_socket.h"
 
 namespace muster::ctl {
 
@@ -30,32 +29,17 @@ namespace asio = boost::asio;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-bool wait_for(int fd, short events, Clock::time_point end) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    pollfd one{fd, events, 0};
-    const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (ready > 0) return true;
-    if (ready == 0) return errno = ETIMEDOUT, false;
-    if (errno != EINTR) return false;
-  }
+/// Runs `work` on `loop` until it is done.
+template <typename T>
+T run(asio::io_context& loop, asio::awaitable<T> work) {
+  T result{};
+  asio::co_spawn(loop, std::move(work), [&result](const std::exception_ptr& error, T value) {
+    if (error) std::rethrow_exception(error);
+    result = std::move(value);
+  });
+  loop.restart();
+  loop.run();
+  return result;
 }
 
 struct FreeAddresses {
@@ -80,58 +64,18 @@ std::string numeric(const addrinfo& address) {
   return text;
 }
 
-// Null on failure; `error` then has the reason.
-std::unique_ptr<Socket> connect_to(const addrinfo* list, Clock::time_point end,
-                                   boost::system::error_code& error) {
+boost::system::error_code connect_to(const addrinfo* list, Instant deadline, asio::io_context& loop,
+                                     asio::ip::tcp::socket& socket) {
   std::vector<asio::ip::tcp::endpoint> endpoints;
   for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
     asio::ip::tcp::endpoint& endpoint = endpoints.emplace_back();
     endpoint.resize(address->ai_addrlen);
     std::memcpy(endpoint.data(), address->ai_addr, address->ai_addrlen);
   }
-  asio::io_context loop(1);
-  asio::ip::tcp::socket socket(loop);
-  asio::co_spawn(loop,
-                 connect_any(socket, std::move(endpoints), now() + (end - Clock::now()),
-                             asio::error::timed_out),
-                 [&error](const std::exception_ptr& /*none*/, boost::system::error_code result) {
-                   error = result;
-                 });
-  loop.run();
-  if (error) return nullptr;
-  const int fd = socket.release(error);
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return std::make_unique<Socket>(fd);
-}
-
-bool send_all(const Socket& socket, std::string_view bytes, Clock::time_point end) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0)
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    else if (errno != EAGAIN || !wait_for(socket.fd(), POLLOUT, end))
-      return false;
-  }
-  return true;
-}
-
-// Receives until the answer is complete, or musterd closes the connection.
-bool receive_all(const Socket& socket, std::string& bytes, Clock::time_point end) {
-  char piece[16 << 10];
-  std::size_t whole = 0;
-  for (;;) {
-    if (whole == 0) whole = answer_bytes(bytes);
-    if (whole > kMaxAnswerBytes) return errno = EMSGSIZE, false;
-    if (whole > 0 && bytes.size() >= whole) return true;
-    if (Clock::now() >= end) return errno = ETIMEDOUT, false;
-    const ssize_t got = ::recv(socket.fd(), piece, sizeof piece, 0);
-    if (got == 0) return true;
-    if (got > 0) {
-      bytes.append(piece, static_cast<std::size_t>(got));
-    } else if (errno != EAGAIN || !wait_for(socket.fd(), POLLIN, end)) {
-      return false;
-    }
-  }
+  const auto error =
+      run(loop, connect_any(socket, std::move(endpoints), deadline, asio::error::timed_out));
+  if (!error) ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+  return error;
 }
 
 ClientError failed(const Endpoint& endpoint, const std::string& what) {
@@ -149,27 +93,35 @@ ClientError no_http(const Endpoint& endpoint, const std::string& what) {
           "--endpoint or MUSTER_ENDPOINT the port of --http, mostly 9400"};
 }
 
+/// What an error says to people, as the system words it.
+std::string text_of(const boost::system::error_code& error) {
+  if (is_http_timeout(error)) return std::strerror(ETIMEDOUT);
+  return is_http_too_long(error) ? std::strerror(EMSGSIZE) : error.message();
+}
+
 // One connection, for one request, or for two if musterd asks for a proof.
 class Conversation {
  public:
   explicit Conversation(const Endpoint& endpoint, int within_seconds = kAnswerSeconds)
-      : endpoint_(endpoint), end_(Clock::now() + std::chrono::seconds(within_seconds)) {}
+      : endpoint_(endpoint), deadline_(now() + std::chrono::seconds(within_seconds)) {}
 
-  /// `head`: the first lines of the request's head, each with its line break.
-  boost::system::result<HttpAnswer, ClientError> ask(const std::string& head);
+  boost::system::result<HttpAnswer, ClientError> ask(HttpRequest request);
   /// Asks, and asks again with a proof of the token if musterd asks for one.
-  boost::system::result<HttpAnswer, ClientError> ask_with_proof(const std::string& method,
-                                                                const std::string& target,
+  boost::system::result<HttpAnswer, ClientError> ask_with_proof(HttpRequest request,
                                                                 const TokenCrypto* token);
 
  private:
   std::string connect();
-  ClientError failure(const std::string& what) const;
+  ClientError failure(const boost::system::error_code& error) const;
 
   Endpoint endpoint_;
-  Clock::time_point end_;
-  std::unique_ptr<Socket> socket_;
-  std::shared_ptr<TlsStatus> tls_;  // Null: plain HTTP.
+  Instant deadline_;
+  asio::io_context loop_{1};
+  HttpConnection http_{loop_.get_executor(),
+                       {.head_bytes = kMaxHeadBytes,
+                        .body_bytes = kMaxAnswerBytes,
+                        .needs_length = true}};  // musterd always sends the length.
+  std::shared_ptr<TlsStatus> tls_;               // Null: plain HTTP.
 };
 
 /// Connects. Returns why there is no connection; empty: connected.
@@ -177,51 +129,55 @@ std::string Conversation::connect() {
   std::string error;
   const Addresses addresses = look_up(endpoint_, error);
   if (!addresses) return error;
-  boost::system::error_code failure;
-  socket_ = connect_to(addresses.get(), end_, failure);
-  if (!socket_) return failure.message();
+  if (const auto failed = connect_to(addresses.get(), deadline_, loop_, http_.socket()))
+    return failed.message();
   if (!endpoint_.tls) return {};
-  auto joined = endpoint_.tls->join(OwnedFd(socket_->release()), endpoint_.host);
-  if (!joined) return "TLS: " + joined.error().message();
-  socket_ = std::make_unique<Socket>(joined->plain.release());
-  tls_ = std::move(joined->status);
+  auto secured = secure_socket(http_.socket(), *endpoint_.tls, endpoint_.host);
+  if (!secured) return "TLS: " + secured.error().message();
+  tls_ = std::move(secured->status);
   return {};
 }
 
-/// Reports a failure of TLS instead of `what` if there is one: `what` then follows from it.
-ClientError Conversation::failure(const std::string& what) const {
+/// Reports a failure of TLS if there is one: `error` then follows from it.
+ClientError Conversation::failure(const boost::system::error_code& error) const {
   const TlsFailure failed_by = tls_ ? tls_->failure() : TlsFailure{};
-  if (failed_by.kind == TlsFailure::Kind::None) return failed(endpoint_, what);
-  return {"musterd's HTTP at " + endpoint_.text() + ": TLS: " + failed_by.reason};
+  if (failed_by.kind != TlsFailure::Kind::None)
+    return {"musterd's HTTP at " + endpoint_.text() + ": TLS: " + failed_by.reason};
+  if (!is_no_http_reply(error)) return failed(endpoint_, text_of(error));
+  return no_http(endpoint_, is_http_cut_off(error) && http_.has_head()
+                                ? "the answer was cut off"
+                                : "what answers is not musterd's HTTP");
 }
 
-boost::system::result<HttpAnswer, ClientError> Conversation::ask(const std::string& head) {
-  if (!socket_)
+boost::system::result<HttpAnswer, ClientError> Conversation::ask(HttpRequest request) {
+  if (!http_.socket().is_open())
     if (const std::string error = connect(); !error.empty()) return failed(endpoint_, error);
-  const std::string request =
-      head + "Host: " + endpoint_.text() + "\r\nUser-Agent: musterctl/" MUSTER_VERSION "\r\n\r\n";
-  std::string bytes;
-  if (!send_all(*socket_, request, end_) || !receive_all(*socket_, bytes, end_))
-    return failure(std::strerror(errno));
-  auto answer = parse_answer(bytes);
-  if (answer) return answer;
-  const bool has_tls_failed = tls_ && tls_->failure().kind != TlsFailure::Kind::None;
-  return has_tls_failed ? failure(answer.error().reason)
-                        : no_http(endpoint_, answer.error().reason);
+  request.fields.emplace_back("Host", endpoint_.text());
+  request.fields.emplace_back("User-Agent", "musterctl/" MUSTER_VERSION);
+  auto reply = run(loop_, http_.exchange(std::move(request), deadline_));
+  if (!reply) return failure(reply.error());
+  HttpAnswer answer{.status = reply->status, .body = std::move(reply->body)};
+  for (const std::string& challenge : reply->challenges)  // One of them is musterd's own.
+    if (answer.nonce.empty()) answer.nonce = nonce_of(challenge);
+  return answer;
 }
 
 boost::system::result<HttpAnswer, ClientError> Conversation::ask_with_proof(
-    const std::string& method, const std::string& target, const TokenCrypto* token) {
+    HttpRequest request, const TokenCrypto* token) {
   // No page of another origin can send this field. Without a token, musterd wants it for changes.
-  std::string head = method + " " + target + " HTTP/1.1\r\nX-Muster-Action: 1\r\n";
-  if (method == "POST") head += "Content-Length: 0\r\n";
-  if (token == nullptr) return ask(head + "Connection: close\r\n");
-  auto answer = ask(head);
-  if (!answer || answer->status != 401 || answer->nonce.empty()) return answer;
-  const ProvenRequest proven{.method = method, .target = target, .nonce = answer->nonce};
-  answer = ask(head + "Authorization: Muster proof=\"" + http_request_proof(*token, proven) +
-               "\"\r\nConnection: close\r\n");
-  if (answer) answer->token_refused = answer->status == 401;
+  request.fields.emplace_back("X-Muster-Action", "1");
+  HttpRequest last = request;
+  if (token != nullptr) {
+    auto answer = ask(request);
+    if (!answer || answer->status != 401 || answer->nonce.empty()) return answer;
+    const ProvenRequest proven{
+        .method = request.posts ? "POST" : "GET", .target = request.target, .nonce = answer->nonce};
+    last.fields.emplace_back("Authorization",
+                             "Muster proof=\"" + http_request_proof(*token, proven) + "\"");
+  }
+  last.fields.emplace_back("Connection", "close");
+  auto answer = ask(std::move(last));
+  if (answer) answer->token_refused = token != nullptr && answer->status == 401;
   return answer;
 }
 
@@ -230,13 +186,14 @@ boost::system::result<HttpAnswer, ClientError> Conversation::ask_with_proof(
 boost::system::result<HttpAnswer, ClientError> get(const Endpoint& endpoint,
                                                    const std::string& target,
                                                    const TokenCrypto* token) {
-  return Conversation(endpoint).ask_with_proof("GET", target, token);
+  return Conversation(endpoint).ask_with_proof({.target = target}, token);
 }
 
 boost::system::result<HttpAnswer, ClientError> post(const Endpoint& endpoint,
                                                     const std::string& target,
                                                     const TokenCrypto* token, int within_seconds) {
-  return Conversation(endpoint, within_seconds).ask_with_proof("POST", target, token);
+  return Conversation(endpoint, within_seconds)
+      .ask_with_proof({.posts = true, .target = target}, token);
 }
 
 Reach reach(const Endpoint& endpoint) {
@@ -245,11 +202,12 @@ Reach reach(const Endpoint& endpoint) {
   if (!addresses) return found;
   for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
     found.addresses.push_back(numeric(*one));
-  const auto begin = Clock::now();
-  boost::system::error_code failure;
-  const auto socket = connect_to(addresses.get(), begin + std::chrono::seconds(5), failure);
-  if (!socket) found.error = "cannot connect: " + failure.message();
-  found.connect_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  const Instant begin = now();
+  asio::io_context loop(1);
+  asio::ip::tcp::socket socket(loop);
+  const auto failure = connect_to(addresses.get(), begin + std::chrono::seconds(5), loop, socket);
+  if (failure) found.error = "cannot connect: " + failure.message();
+  found.connect_ms = std::chrono::duration<double, std::milli>(now() - begin).count();
   return found;
 }
 

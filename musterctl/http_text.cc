@@ -1,9 +1,6 @@
 #include "musterctl/http_text.h"
 
-#include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <optional>
 
 #include "base/percent.h"
 
@@ -36,66 +33,14 @@ boost::system::result<Endpoint, ClientError> parse_endpoint(std::string_view tex
   return endpoint;
 }
 
-namespace {
-
-// The head of an answer in lower case, with its last line break; empty: it is not complete yet, or
-// too large.
-std::string head_of(std::string_view bytes) {
-  const std::size_t end = bytes.substr(0, kMaxHeadBytes).find("\r\n\r\n");
-  if (end == std::string_view::npos) return {};
-  std::string head(bytes.substr(0, end + 2));
-  std::transform(head.begin(), head.end(), head.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return head;
-}
-
-// The length of the body; nothing if the head does not give it.
-std::optional<std::size_t> body_bytes(const std::string& head) {
-  constexpr std::string_view kLength = "\r\ncontent-length: ";
-  const std::size_t found = head.find(kLength);
-  if (found == std::string::npos) return std::nullopt;
-  std::size_t length = 0;
-  const char* digits = head.data() + found + kLength.size();
-  if (std::from_chars(digits, head.data() + head.size(), length).ec != std::errc())
-    return std::nullopt;
-  return length;
-}
-
-// musterd's nonces have only digits and lower-case letters: the head in lower case has them
-// unchanged.
-std::string nonce_of(const std::string& head) {
-  constexpr std::string_view kField = "\r\nwww-authenticate: muster nonce=\"";
-  const std::size_t found = head.find(kField);
-  if (found == std::string::npos) return {};
-  const std::size_t begin = found + kField.size();
-  const std::size_t end = head.find_first_not_of("0123456789abcdef", begin);
-  return end != std::string::npos && head[end] == '"' ? head.substr(begin, end - begin)
-                                                      : std::string();
-}
-
-}  // namespace
-
-std::size_t answer_bytes(std::string_view bytes) {
-  const std::string head = head_of(bytes);
-  if (head.empty()) return bytes.size() > kMaxHeadBytes ? bytes.size() : 0;
-  return head.size() + 2 + std::min(body_bytes(head).value_or(0), kMaxAnswerBytes);
-}
-
-boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes) {
-  ClientError strange{"what answers is not musterd's HTTP"};
-  const std::string head = head_of(bytes);
-  if (head.empty() || !bytes.starts_with("HTTP/1.") || bytes.size() < 12) return strange;
-  HttpAnswer answer;
-  const std::string_view code = bytes.substr(9, 3);
-  const char* const end = code.data() + code.size();
-  if (std::from_chars(end - code.size(), end, answer.status).ptr != end) return strange;
-  const auto length = body_bytes(head);
-  if (!length) return strange;  // musterd always sends the length.
-  answer.body = bytes.substr(head.size() + 2);
-  if (answer.body.size() < *length) return ClientError{"the answer was cut off"};
-  answer.body.resize(*length);
-  answer.nonce = nonce_of(head);
-  return answer;
+std::string nonce_of(std::string_view challenge) {
+  constexpr std::string_view kBegin = "Muster nonce=\"";
+  if (!challenge.starts_with(kBegin)) return {};
+  challenge.remove_prefix(kBegin.size());
+  const std::size_t end = challenge.find_first_not_of("0123456789abcdef");
+  return end != std::string_view::npos && challenge[end] == '"'
+             ? std::string(challenge.substr(0, end))
+             : std::string();
 }
 
 std::string percent_encoded(std::string_view text) {

@@ -35,17 +35,13 @@ struct HttpAnswer {
 
 /// The limit for the head of an answer.
 inline constexpr std::size_t kMaxHeadBytes = std::size_t{64} << 10;
-/// The limit for a whole answer.
+/// The limit for the body of an answer.
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 
 /// Encodes bytes for the path of a request.
 std::string percent_encoded(std::string_view text);
 
-/// The number of bytes to receive, known once `bytes` has its whole head; 0: not known yet. If the
-/// head does not give the length, only the head: parse_answer() then says that musterd is not
-/// there. More than kMaxAnswerBytes: the answer is too large.
-std::size_t answer_bytes(std::string_view bytes);
-/// Parses a whole answer. The error is a sentence.
-boost::system::result<HttpAnswer, ClientError> parse_answer(std::string_view bytes);
+/// The nonce in `challenge`, a field WWW-Authenticate of musterd; empty: it is another challenge.
+std::string nonce_of(std::string_view challenge);
 
 }  // namespace muster::ctl

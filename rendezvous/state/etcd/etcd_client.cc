@@ -10,15 +10,12 @@
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
 
 #include "base/check.h"
 #include "base/net/bounded_work.h"
 #include "base/net/connect_any.h"
+#include "base/net/http_connection.h"
 #include "base/net/name_lookup.h"
-#include "base/net/no_throw.h"
 #include "base/printable_text.h"
 #include "base/system/clock.h"
 #include "rendezvous/access/token_file.h"
@@ -29,10 +26,8 @@
 namespace muster {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
 using asio::ip::tcp;
 using boost::system::error_code;
-using EtcdRequest = beast::http::request<beast::http::string_body>;
 
 namespace {
 
@@ -59,26 +54,23 @@ void enable_keep_alive(tcp::socket& socket) {
   ::setsockopt(socket_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-EtcdRequest request_of(const EtcdMember& member, const std::string& token, const std::string& path,
+HttpRequest request_of(const EtcdMember& member, const std::string& token, const std::string& path,
                        const std::string& body) {
-  EtcdRequest request(beast::http::verb::post, path, 11);
-  request.set(beast::http::field::host, to_text(member));
-  request.set(beast::http::field::content_type, "application/json");
+  HttpRequest request{.posts = true, .target = path, .body = body};
+  request.fields = {{"Host", to_text(member)}, {"Content-Type", "application/json"}};
   // With this header a member that has no leader ends a watch. Without it the watch would wait
   // without an end (etcd's WithRequireLeader).
-  request.set("Grpc-Metadata-hasleader", "true");
-  if (!token.empty()) request.set(beast::http::field::authorization, token);
-  request.body() = body;
-  request.prepare_payload();
+  request.fields.emplace_back("Grpc-Metadata-hasleader", "true");
+  if (!token.empty()) request.fields.emplace_back("Authorization", token);
   return request;
 }
 
 }  // namespace
 
 struct EtcdChannel::Wire {
-  explicit Wire(const asio::any_io_executor& executor) : stream(executor) {}
-  beast::tcp_stream stream;
-  beast::flat_buffer buffer{kMaxEtcdReplyBytes};
+  explicit Wire(const asio::any_io_executor& executor)
+      : http(executor, {.body_bytes = kMaxEtcdReplyBytes}) {}
+  HttpConnection http;
   std::shared_ptr<TlsStatus> tls;  // Null: plain HTTP.
   bool has_answered = false;
 };
@@ -104,15 +96,13 @@ EtcdError EtcdChannel::broken(const error_code& ec) const {
     error.tls_refused = failure.kind == TlsFailure::Kind::Refused;
     return error;
   }
-  if (ec == beast::http::error::body_limit || ec == beast::http::error::buffer_overflow) {
+  if (is_http_too_long(ec)) {
     EtcdError error =
         failed("its answer is longer than " + std::to_string(kMaxEtcdReplyBytes) + " bytes");
     error.too_long = true;
     return error;
   }
-  const bool closed =
-      ec == beast::http::error::end_of_stream || ec == asio::error::connection_reset;
-  if (closed && wire_ && !wire_->tls && !wire_->has_answered)
+  if (is_http_closed(ec) && wire_ && !wire_->tls && !wire_->has_answered)
     return failed(
         "it has closed the connection; if it speaks TLS, the CA of its certificate must be given");
   return failed(ec.message());
@@ -133,15 +123,15 @@ asio::awaitable<EtcdResult<void>> EtcdChannel::connect(Duration limit) {
   const Instant deadline = connecting_since_ + limit;
   auto wire = std::make_unique<Wire>(executor_);
   auto endpoints = endpoints_of(found.addresses, member().port);
-  error_code ec = co_await connect_any(wire->stream.socket(), std::move(endpoints), deadline,
-                                       make_error_code(beast::error::timeout));
+  error_code ec =
+      co_await connect_any(wire->http.socket(), std::move(endpoints), deadline, http_timeout());
   if (ec) co_return failed(ec.message());
-  enable_keep_alive(wire->stream.socket());
-  const auto own = wire->stream.socket().local_endpoint(ec).address();
+  enable_keep_alive(wire->http.socket());
+  const auto own = wire->http.socket().local_endpoint(ec).address();
   if (!ec) own_address_ = {own.to_string(), own.is_loopback(), member().host};
   if (peers_->tls) {
     // The handshake runs while the first request is sent, within the time limit of that request.
-    auto secured = secure_socket(wire->stream.socket(), *peers_->tls, member().host);
+    auto secured = secure_socket(wire->http.socket(), *peers_->tls, member().host);
     if (!secured) co_return failed("TLS: " + secured.error().message());
     wire->tls = std::move(secured->status);
   }
@@ -156,24 +146,15 @@ asio::awaitable<EtcdResult<std::string>> EtcdChannel::exchange(const std::string
   if (!wire_)
     if (const auto connected = co_await connect(limit); !connected) co_return connected.error();
   const Instant deadline = std::max(looked_up, connecting_since_) + limit;
-  const EtcdRequest request = request_of(member(), peers_->token, path, body);
-  beast::tcp_stream& stream = wire_->stream;
-  stream.expires_at(to_steady(deadline));
-  auto [write_error, sent] = co_await beast::http::async_write(stream, request, kNoThrow);
-  if (write_error) co_return broken(write_error);
-  beast::http::response_parser<beast::http::string_body> parser;
-  parser.body_limit(kMaxEtcdReplyBytes);
-  auto [read_error, got] =
-      co_await beast::http::async_read(stream, wire_->buffer, parser, kNoThrow);
-  if (read_error) co_return broken(read_error);
+  HttpRequest request = request_of(member(), peers_->token, path, body);
+  auto reply = co_await wire_->http.exchange(std::move(request), deadline);
+  if (!reply) co_return broken(reply.error());
   wire_->has_answered = true;
-  auto response = parser.release();
-  if (!response.keep_alive()) wire_.reset();
-  if (response.result() == beast::http::status::ok) co_return std::move(response.body());
-  const EtcdRefusal refusal = decode_etcd_refusal(response.body());
-  EtcdError error =
-      failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(response.result_int())
-                                  : printable_text(refusal.text));
+  if (!reply->keep_alive) wire_.reset();
+  if (reply->status == 200) co_return std::move(reply->body);
+  const EtcdRefusal refusal = decode_etcd_refusal(reply->body);
+  EtcdError error = failed(refusal.text.empty() ? "it answers HTTP " + std::to_string(reply->status)
+                                                : printable_text(refusal.text));
   error.refused = !may_pass(refusal);
   error.token_refused = is_token_refused(refusal);
   co_return error;
@@ -264,9 +245,8 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration 
   if (!peers_->login.user.empty() && peers_->token.empty())
     if (const auto done = co_await authenticate(per_member); !done) co_return done.error();
   if (!wire_) co_return failed("it has closed the connection");
-  const EtcdRequest request = request_of(member(), peers_->token, "/v3/watch", body);
-  wire_->stream.expires_after(per_member);
-  auto [error, sent] = co_await beast::http::async_write(wire_->stream, request, kNoThrow);
+  HttpRequest request = request_of(member(), peers_->token, "/v3/watch", body);
+  const error_code error = co_await wire_->http.send(std::move(request), now() + per_member);
   EtcdResult<bool> news = error ? EtcdResult<bool>(broken(error)) : true;
   if (!error) news = co_await read_watch(at_most);
   if (news)
@@ -278,22 +258,19 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::watch(std::string body, Duration 
 
 /// Reads the messages of a watch: one line of JSON each, in an HTTP body without an end.
 asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
-  beast::tcp_stream& stream = wire_->stream;
-  stream.expires_after(at_most);
-  beast::http::response_parser<beast::http::string_body> parser;
-  parser.body_limit(boost::none);
-  std::string& text = parser.get().body();
+  const Instant deadline = now() + at_most;
+  std::string text;
   for (bool header_is_read = false;;) {
-    auto [ec, got] = co_await beast::http::async_read_some(stream, wire_->buffer, parser, kNoThrow);
-    if (ec == beast::error::timeout) {
+    const auto part = co_await wire_->http.read_part(deadline);
+    if (!part && is_http_timeout(part.error())) {
       if (header_is_read) co_return false;
       co_return failed("it does not answer a watch");
     }
-    if (ec) co_return broken(ec);
-    header_is_read = parser.is_header_done();
-    if (header_is_read && parser.get().result() != beast::http::status::ok)
-      co_return failed("it answers HTTP " + std::to_string(parser.get().result_int()) +
-                       " to a watch");
+    if (!part) co_return broken(part.error());
+    header_is_read = part->status != 0;
+    if (header_is_read && part->status != 200)
+      co_return failed("it answers HTTP " + std::to_string(part->status) + " to a watch");
+    text += part->body;
     for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
       const auto news = decode_watch(std::string_view(text).substr(0, end));
       if (!news) co_return failed(news.error().reason);
@@ -305,7 +282,7 @@ asio::awaitable<EtcdResult<bool>> EtcdChannel::read_watch(Duration at_most) {
       text.erase(0, end + 1);
     }
     if (text.size() > kMaxEtcdWatchLine) co_return failed("a message of a watch is too long");
-    if (parser.is_done()) co_return failed("it has ended the watch");
+    if (part->is_last) co_return failed("it has ended the watch");
   }
 }
 
