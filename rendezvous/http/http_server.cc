@@ -147,19 +147,8 @@ class HttpServer::Impl {
             done(view_of(find(), request));
           });
         });
-    using Done = std::function<void(std::optional<Operated>)>;
-    shared_->operate = [this, &runs_loop, find](Action action, Done done) {
-      // The jobs' loop gets only the number of the request, not the callback: that loop may end
-      // before this one.
-      const std::uint64_t number = ++last_number_;
-      operations_.emplace(number, std::move(done));
-      const auto answer = [this, number](std::optional<Operated> operated) {
-        asio::post(loop_, [this, number, operated = std::move(operated)] {
-          const auto asked = operations_.extract(number);
-          if (!asked.empty()) asked.mapped()(operated);
-        });
-      };
-      asio::post(runs_loop, [find, answer, action = std::move(action)] {
+    shared_->operate = [this, &runs_loop, find](Action action, const OperatedWaiter& waiter) {
+      asio::post(runs_loop, [find, answer = posted_to(loop_, waiter), action = std::move(action)] {
         const HttpSource source = find();
         if (source.store == nullptr)
           return answer(Operated{.objection = objection_of_standby(source.standing_by)});
@@ -170,15 +159,15 @@ class HttpServer::Impl {
         if (!objection->empty()) answer(Operated{.objection = *objection});
       });
     };
-    shared_->questions = {[this, &runs_loop, find](RankQuestion question, Ask::Done done) {
-                            return ask(runs_loop, find, std::move(question), std::move(done));
-                          },
-                          [this, &runs_loop, find](std::uint64_t number) {
-                            questions_.erase(number);
-                            asio::post(runs_loop, [find, number] {
-                              if (StoreServer* store = find().store) store->forget_question(number);
-                            });
-                          }};
+    shared_->questions = {
+        [this, &runs_loop, find](RankQuestion question, const AnsweredWaiter& waiter) {
+          return ask(runs_loop, find, std::move(question), waiter);
+        },
+        [&runs_loop, find](std::uint64_t number) {
+          asio::post(runs_loop, [find, number] {
+            if (StoreServer* store = find().store) store->forget_question(number);
+          });
+        }};
     spawn_task(loop_.get_executor(), "http_accept", accept_all());
     thread_ = thread_without_signals([this] {
       lower_priority();
@@ -192,16 +181,14 @@ class HttpServer::Impl {
   asio::awaitable<void> serve(tcp::socket socket, asio::ip::address peer);
   asio::awaitable<bool> begin(tcp::socket& socket, HttpPeer& peer);
   std::uint64_t ask(asio::io_context& runs_loop, const FindSource& find, RankQuestion question,
-                    Ask::Done done);
+                    const AnsweredWaiter& waiter);
 
   asio::io_context loop_;
   tcp::acceptor acceptor_;
   asio::steady_timer end_limit_;
   std::shared_ptr<Shared> shared_;
   std::map<asio::ip::address, std::size_t> open_of_;
-  std::map<std::uint64_t, std::function<void(std::optional<Operated>)>> operations_;
-  std::uint64_t last_number_ = 0;
-  std::map<std::uint64_t, Ask::Done> questions_;  // The callers that wait for an answer, by number.
+  std::uint64_t last_question_ = 0;
   std::thread thread_;
 };
 
@@ -216,16 +203,9 @@ void HttpServer::Impl::end() {
 
 // Asks a node. The answer comes on the jobs' loop, at once or later, and is posted to this loop.
 std::uint64_t HttpServer::Impl::ask(asio::io_context& runs_loop, const FindSource& find,
-                                    RankQuestion question, Ask::Done done) {
-  const std::uint64_t number = question.asked.number = ++last_number_;
-  questions_.emplace(number, std::move(done));
-  const auto answer = [this, number](std::optional<NodeAnswered> answered) {
-    asio::post(loop_, [this, number, answered = std::move(answered)] {
-      const auto asker = questions_.extract(number);
-      if (!asker.empty()) asker.mapped()(answered);
-    });
-  };
-  asio::post(runs_loop, [find, answer, question = std::move(question)] {
+                                    RankQuestion question, const AnsweredWaiter& waiter) {
+  const std::uint64_t number = question.asked.number = ++last_question_;
+  asio::post(runs_loop, [find, answer = posted_to(loop_, waiter), question = std::move(question)] {
     const HttpSource source = find();
     const auto objection = source.store == nullptr ? objection_of_standby(source.standing_by)
                                                    : source.store->ask(question.id, question.rank,

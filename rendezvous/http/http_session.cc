@@ -230,9 +230,7 @@ asio::awaitable<bool> Session::serve_one(bool is_last) {
 asio::awaitable<Reply> Session::ask(RankQuestion question) {
   const auto waiter =
       std::make_shared<AnswerWaiter<std::optional<NodeAnswered>>>(stream_.get_executor());
-  const auto number = shared_->questions.ask(
-      question,
-      [waiter](std::optional<NodeAnswered> answer) { waiter->deliver(std::move(answer)); });
+  const auto number = shared_->questions.ask(question, waiter);
   const bool log = question.asked.what == NodeAsked::What::Log;
   const auto answered = co_await waiter->wait(log ? ViewSource::kAnswerWithin : kStacksWithin);
   if (!answered) {
@@ -250,8 +248,7 @@ asio::awaitable<Reply> Session::act(Action action) {
   if (!operator_connection_) operator_connection_.emplace(*shared_);
   const auto waiter =
       std::make_shared<AnswerWaiter<std::optional<Operated>>>(stream_.get_executor());
-  shared_->operate(
-      action, [waiter](std::optional<Operated> answer) { waiter->deliver(std::move(answer)); });
+  shared_->operate(action, waiter);
   const auto answered = co_await waiter->wait(kActionWithin);
   if (!answered)
     co_return error_reply({503, "no_answer",

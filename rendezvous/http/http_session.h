@@ -13,6 +13,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "base/system/log_limiter.h"
+#include "rendezvous/http/answer_waiter.h"
 #include "rendezvous/http/http_access.h"
 #include "rendezvous/http/http_metrics.h"
 #include "rendezvous/http/http_route.h"
@@ -29,17 +30,18 @@ struct Operated {
   std::string objection = {};  // Why the operation is impossible. Empty: it is done.
   std::string text = {};       // The consequences of the operation.
 };
-/// Calls RunService::operate(). The answer is std::nullopt if the run is not known. Called on the
-/// HTTP thread. `done` is called on this thread, too, or never if the runs' loop has ended.
-using Operate =
-    std::function<void(Action action, std::function<void(std::optional<Operated> answer)> done)>;
+using OperatedWaiter = std::shared_ptr<AnswerWaiter<std::optional<Operated>>>;
+using AnsweredWaiter = std::shared_ptr<AnswerWaiter<std::optional<NodeAnswered>>>;
 
-/// Asks a node. `done` is called once, with the node's answer, an error, or std::nullopt if the run
-/// is not known. Returns the number of the question. forget() must be called with this number if
-/// the answer is no longer needed.
+/// Calls RunService::operate(). The answer is std::nullopt if the run is not known. Called on the
+/// HTTP thread. `waiter` gets the answer on this thread, too, or never if the runs' loop has ended.
+using Operate = std::function<void(Action action, const OperatedWaiter& waiter)>;
+
+/// Asks a node. `waiter` gets the node's answer, an error, or std::nullopt if the run is not known.
+/// Returns the number of the question. forget() must be called with this number if the answer is
+/// no longer needed.
 struct Ask {
-  using Done = std::function<void(std::optional<NodeAnswered> answer)>;
-  std::function<std::uint64_t(RankQuestion question, Done done)> ask;
+  std::function<std::uint64_t(RankQuestion question, const AnsweredWaiter& waiter)> ask;
   std::function<void(std::uint64_t number)> forget;
 };
 
