@@ -292,7 +292,7 @@ class RunService {
   void repeat_master(Run& run);
   void finish_change(Run& run, Instant now);
 
-  // run_recording.cc: the state that outlives this host.
+  // The state that outlives this host.
   void record_changes(Run& run, Instant now);
   void record_end(const Run& run);
   void restore(StoredRun stored, Time time);

@@ -231,7 +231,7 @@ class NativeParticipant {
   void handle(const Rejoin& message);
   void handle(const PreemptionNotice& message);
 
-  // native_participant_notice.cc
+  // This node will go, and the notices of the round.
   void send_own_notice();
   void tell_own_workers();
   void tell_workers(TellWorkers told);
