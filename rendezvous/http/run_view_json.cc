@@ -31,6 +31,10 @@ OrderedJson or_null(const std::optional<Duration>& value) {
   return value ? OrderedJson(seconds(*value)) : OrderedJson(nullptr);
 }
 
+OrderedJson or_null(const std::optional<KeptOutHow>& value) {
+  return value ? OrderedJson(to_string(*value)) : OrderedJson(nullptr);
+}
+
 struct Clock {
   Instant now;
   WallTime wall;
@@ -103,11 +107,6 @@ OrderedJson to_json(const MissingNode& node) {
           {"since_seconds", or_null(node.since)}};
 }
 
-std::string_view name_of(WorkerReport::State state) {
-  constexpr std::string_view kNames[] = {"starting", "running", "succeeded", "failed"};
-  return kNames[static_cast<std::size_t>(state)];
-}
-
 OrderedJson to_json(const FailureReport& failure) {
   return {{"round", failure.round},
           {"rank", failure.rank},
@@ -122,7 +121,7 @@ OrderedJson to_json(const FailureReport& failure) {
 OrderedJson to_json(const WorkerReport& worker, Duration since, std::optional<int> first_rank) {
   OrderedJson json{{"local_rank", worker.local_rank}, {"rank", nullptr}};
   if (first_rank) json["rank"] = *first_rank + worker.local_rank;
-  json["state"] = name_of(worker.state);
+  json["state"] = to_string(worker.state);
   json["pid"] = worker.pid;
   json["exit_code"] = worker.exit_code;
   json["step"] = or_null(worker.step);
@@ -152,12 +151,8 @@ OrderedJson to_json(const Strikes& strikes) {
   return {{"failures", strikes.failures}, {"losses", strikes.losses}};
 }
 
-std::string_view name_of(KeptOutHow how) {
-  return how == KeptOutHow::Excluded ? "excluded" : "drained";
-}
-
 OrderedJson to_json(const KeptOutEntry& entry) {
-  return {{"node", entry.node}, {"how", name_of(entry.how)}};
+  return {{"node", entry.node}, {"how", to_string(entry.how)}};
 }
 
 OrderedJson to_json(const HostStrikes& host) {
@@ -204,7 +199,7 @@ OrderedJson to_json(const NodeView& node, const Clock& clock) {
           {"spare", node.spare},
           {"silent_seconds", or_null(node.silent)},
           {"absent_seconds", or_null(node.absent)},
-          {"kept_out", node.kept_out ? OrderedJson(name_of(*node.kept_out)) : OrderedJson(nullptr)},
+          {"kept_out", or_null(node.kept_out)},
           {"notice", node.notice ? to_json(*node.notice) : OrderedJson(nullptr)},
           {"saved", or_null(node.saved)},
           {"strikes", to_json(node.strikes)},

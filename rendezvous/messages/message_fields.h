@@ -23,8 +23,6 @@ inline constexpr std::array<std::string_view, 5> kCauses = {
 inline constexpr std::array<std::string_view, 6> kWhys = {"version", "settings",       "name_taken",
                                                           "closed",  "too_many_nodes", "timed_out"};
 inline constexpr std::array<std::string_view, 3> kStates = {"running", "stopped", "finished"};
-inline constexpr std::array<std::string_view, 4> kWorkerStates = {"starting", "running",
-                                                                  "succeeded", "failed"};
 inline constexpr std::array<std::string_view, 2> kQuestions = {"log", "stacks"};
 inline constexpr std::array<std::string_view, 2> kFollows = {"shrink", "stop"};
 /// Three years: a sum with another time does not overflow.

@@ -4,6 +4,7 @@
 // A host's address stands for all nodes of that host, also for those that come later.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,6 +32,11 @@ enum class KeptOutHow {
   Drained,   // The node stays in the running round, and is not taken into the next one.
   Excluded,  // The node's round restarts without it.
 };
+/// In records, in the API and for people; in the order of KeptOutHow.
+inline constexpr std::array<std::string_view, 2> kKeptOutHows = {"drained", "excluded"};
+inline std::string_view to_string(KeptOutHow how) {
+  return kKeptOutHows[static_cast<std::size_t>(how)];
+}
 
 struct KeptOutEntry {
   std::string node;  // A node's name, or a host's address.

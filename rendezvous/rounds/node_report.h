@@ -4,9 +4,12 @@
 // messages: rendezvous/messages/message_fields.h.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/time.h"
@@ -29,6 +32,13 @@ struct WorkerReport {
   std::optional<Duration> progress_before;  // From its last progress to the sending of the report.
   bool operator==(const WorkerReport&) const = default;
 };
+
+/// In messages and in the API; in the order of WorkerReport::State.
+inline constexpr std::array<std::string_view, 4> kWorkerStates = {"starting", "running",
+                                                                  "succeeded", "failed"};
+inline std::string_view to_string(WorkerReport::State state) {
+  return kWorkerStates[static_cast<std::size_t>(state)];
+}
 
 /// The worker of this node that failed first in its newest failed attempt.
 struct FailureReport {

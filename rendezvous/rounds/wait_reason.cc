@@ -193,7 +193,7 @@ std::string Reasoner::why_kept_out(const Member& member) const {
            "): it is in no round until `musterctl allow` lets it in again";
   if (!kept) return {};
   std::string text = "an operator has ";
-  text += kept->how == KeptOutHow::Excluded ? "excluded" : "drained";
+  text += to_string(kept->how);
   text += " this node: it is in no round until `musterctl allow RUN " + kept->node +
           "` lets it in again";
   if (member.hosts_rendezvous)

@@ -14,7 +14,6 @@
 namespace muster {
 namespace {
 
-constexpr std::array<std::string_view, 2> kKeptOutHows = {"drained", "excluded"};
 constexpr std::array kFailureKinds = {RunEvent::Kind::NodeLost, RunEvent::Kind::RoundRestarts,
                                       RunEvent::Kind::Failed, RunEvent::Kind::Broken};
 constexpr std::array<std::string_view, 3> kStandings = {"member", "finished", "lost"};
