@@ -108,7 +108,7 @@ SupervisorActions Supervisor::on(const NoticeAnswered&, Instant now) {
 SupervisorActions Supervisor::on(const ProgressMade& event, Instant) {
   if (!has_workers()) return {};
   if (event.step)
-    ledger_.told_step(*event.step);
+    ledger_.note_step(*event.step);
   else
     ledger_.progressed();
   return {};

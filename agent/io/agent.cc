@@ -175,7 +175,7 @@ class Agent {
   void on_progress(const WorkerProgress& progress) {
     if (progress.ends) return hangs_.ended_progress(progress.rank);
     if (progress.step) reporter_.progressed(progress.rank, *progress.step);
-    if (progress.step) progress_.told(*progress.step);
+    if (progress.step) progress_.note_step(*progress.step);
     hangs_.progressed(progress.rank);
   }
 

@@ -55,7 +55,7 @@ void ProgressWatch::begin_attempt() {
   check_.begin();
 }
 
-void ProgressWatch::told(std::int64_t step) {
+void ProgressWatch::note_step(std::int64_t step) {
   if (!file_) tell({step});
 }
 

@@ -27,7 +27,7 @@ class ProgressWatch {
   /// The workers of an attempt are about to start.
   void begin_attempt();
   /// A worker has told this step.
-  void told(std::int64_t step);
+  void note_step(std::int64_t step);
   /// A worker has failed: what the file says now decides what the failure costs. Waits for storage
   /// that hangs for a short time at most.
   void worker_failed();

@@ -85,9 +85,9 @@ void Rendezvous::host_was_frozen(Duration length, Instant now) {
 
 // --- torchrun nodes ------------------------------------------------------------------------------
 
-void Rendezvous::heard(ConnectionId from, Instant now) {
+void Rendezvous::note_request(ConnectionId from, Instant now) {
   run_.advance(now);
-  TorchrunDoor(run_, view_).heard(from);
+  TorchrunDoor(run_, view_).note_request(from);
 }
 
 RendezvousActions Rendezvous::waits(ConnectionId from, Waits how, Instant now, WallTime wall) {

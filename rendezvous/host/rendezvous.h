@@ -53,7 +53,7 @@ class Rendezvous {
 
   /// A torchrun node's connection sent any request (a node reads the state once a second). Counts
   /// as a sign of life if the host renews the node's heartbeat because the node's clock is slow.
-  void heard(ConnectionId from, Instant now);
+  void note_request(ConnectionId from, Instant now);
   using Waits = StoreWait;
   /// A torchrun node's connection began or stopped waiting for a key of the store. While it waits,
   /// the node cannot send anything else, not even a heartbeat: it counts as alive as long as the

@@ -106,7 +106,7 @@ void RunLog::joined(HostedRun& run, const NodeJoined& event, Instant now) {
   record(run, std::move(joined), now);
 }
 
-void RunLog::gone(HostedRun& run, const NodeGone& gone, Instant now) {
+void RunLog::node_gone(HostedRun& run, const NodeGone& gone, Instant now) {
   const bool left = gone.cause == RestartCause::NodeLeft;
   RunEvent event{.kind = left ? RunEvent::Kind::NodeLeft : RunEvent::Kind::NodeLost,
                  .round = gone.round};

@@ -33,7 +33,7 @@ class RunLog {
   void begins_again(HostedRun& run, Instant now);
   void forgotten(const HostedRun& run);
   void joined(HostedRun& run, const NodeJoined& event, Instant now);
-  void gone(HostedRun& run, const NodeGone& gone, Instant now);
+  void node_gone(HostedRun& run, const NodeGone& gone, Instant now);
   void held_back(HostedRun& run, const NodeHeldBack& held, Instant now);
   void other_command(HostedRun& run, const CommandsDiffer& differ, Instant now);
   void clock_skew(HostedRun& run, const ClockSkewSeen& seen, Instant now);

@@ -430,7 +430,7 @@ void RunService::apply(Run& run, RendezvousActions actions, Instant now) {
         [&](auto& message) {
           using Message = std::decay_t<decltype(message)>;
           if constexpr (std::is_same_v<Message, NodeGone>) {
-            log_.gone(run, message, now);
+            log_.node_gone(run, message, now);
           } else if constexpr (std::is_same_v<Message, NodeHeldBack>) {
             log_.held_back(run, message, now);
           } else if constexpr (std::is_same_v<Message, FailureCounted>) {
@@ -491,7 +491,7 @@ void RunService::repeat_master(Run& run) {
 
 // --- connections ---------------------------------------------------------------------------------
 
-void RunService::gone(ConnectionId client, Time time) {
+void RunService::disconnect(ConnectionId client, Time time) {
   gate_.drop_client(client);
   held_joins_.erase(client.value);
   questions_.drop_client(client);
@@ -509,7 +509,7 @@ void RunService::leave(const Client& client, ConnectionId connection, Time time)
   Run& run = *client.run;
   run.clients.erase(connection.value);
   run.waiting.erase(connection.value);
-  run.turns.gone(connection, time.now);
+  run.turns.give_up(connection, time.now);
   if (client.generation == run.generation || !client.native) {
     apply(run, run.rendezvous->step(ConnectionLost{connection}, time.now), time.now);
     run.notify_pending = true;

@@ -148,7 +148,7 @@ class RunService {
   /// text. std::nullopt: its wait has ended. Ignored for clients that have not asked for a state.
   void waits(ConnectionId client, std::optional<std::string_view> key, Time time);
   /// The connection is closed. Effects for it are dropped, so its number may be used again at once.
-  void gone(ConnectionId client, Time time);
+  void disconnect(ConnectionId client, Time time);
 
   std::optional<Instant> next_deadline() const;
   void time_passed(Time time);

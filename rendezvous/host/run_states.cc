@@ -122,8 +122,8 @@ void RunService::check_state(ConnectionId from, std::string_view key, Time time)
 }
 
 void RunService::handle_reader(ConnectionId from, Run& run, Time time) {
-  run.rendezvous->heard(from, time.now);
-  run.turns.gone(from, time.now);  // A client that reads does not use its turn to write.
+  run.rendezvous->note_request(from, time.now);
+  run.turns.give_up(from, time.now);  // A client that reads does not use its turn to write.
   answer_released(run, time);
 }
 

@@ -90,7 +90,7 @@ void NativeParticipant::resume() {
   event.hung = failure_hung_ && !failure_.empty();
   event.progressed = progress_.progressed();
   event.step = progress_.step();
-  progress_.tell();
+  progress_.mark_sent();
   resuming_ = true;
   finish_unsent_ = farewell_until_.has_value();  // A resume does not say that the node gives up.
   send(std::move(event));
@@ -121,13 +121,13 @@ void NativeParticipant::on(const ProgressMade& event) {
 
 void NativeParticipant::tell_progress() {
   if (!attached() || !link_.welcome().takes_progress) return;  // Otherwise the resume says it.
-  progress_.tell();
+  progress_.mark_sent();
   send(NodeProgressed{{}, round_.round, progress_.step()});
 }
 
 /// How far the workers have come when the round ends: those of the next one must get further.
 void NativeParticipant::tell_last_step() {
-  if (progress_.is_untold()) tell_progress();
+  if (progress_.is_unsent()) tell_progress();
 }
 
 void NativeParticipant::on(const PartFinished& event) {

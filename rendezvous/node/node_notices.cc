@@ -34,18 +34,19 @@ std::optional<Instant> NodeNotices::next_deadline(Instant now) const {
 }
 
 void NodeNotices::begin_round() {
-  told_.reset();
+  latest_.reset();
   saved_ = false;
   if (own_ && own_->of_host) own_.reset();
 }
 
 bool NodeNotices::tell(const WorkersNotice& notice) {
-  const bool is_known = told_ && told_->reason == notice.reason && told_->ranks == notice.ranks &&
-                        told_->this_node == notice.this_node && told_->stops == notice.stops &&
-                        notice.deadline - told_->deadline < kSameDeadline &&
-                        told_->deadline - notice.deadline < kSameDeadline;
+  const bool is_known = latest_ && latest_->reason == notice.reason &&
+                        latest_->ranks == notice.ranks && latest_->this_node == notice.this_node &&
+                        latest_->stops == notice.stops &&
+                        notice.deadline - latest_->deadline < kSameDeadline &&
+                        latest_->deadline - notice.deadline < kSameDeadline;
   if (is_known) return false;
-  told_ = notice;
+  latest_ = notice;
   return true;
 }
 

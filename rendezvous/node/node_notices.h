@@ -60,7 +60,7 @@ class NodeNotices {
 
  private:
   std::optional<Own> own_;
-  std::optional<WorkersNotice> told_;  // What the workers of the round were told last.
+  std::optional<WorkersNotice> latest_;  // What the workers of the round were told last.
   std::optional<std::pair<std::int64_t, WorkersNotice>> kept_;
   bool saved_ = false;
 };

@@ -25,9 +25,9 @@ class RoundProgress {
     const bool is_further = !step || !best_step_ || *step > *best_step_;
     return works && is_further && !std::exchange(progressed_, true);
   }
-  void tell() { told_ = step_; }
+  void mark_sent() { sent_ = step_; }
   /// Whether the host does not know the highest step.
-  bool is_untold() const { return step_ && told_ != step_; }
+  bool is_unsent() const { return step_ && sent_ != step_; }
   bool progressed() const { return progressed_; }
   const std::optional<std::int64_t>& step() const { return step_; }
 
@@ -35,7 +35,7 @@ class RoundProgress {
   std::optional<std::int64_t> best_step_;
   bool progressed_ = false;
   std::optional<std::int64_t> step_;  // The highest one.
-  std::optional<std::int64_t> told_;
+  std::optional<std::int64_t> sent_;
 };
 
 }  // namespace muster

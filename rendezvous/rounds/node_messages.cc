@@ -41,9 +41,9 @@ void NodeMessages::on(const NodeProgressed& event) {
 void NodeMessages::note_progress(std::int64_t round, std::optional<std::int64_t> step) {
   RestartLedger& ledger = run_.restarts.ledger;
   const bool runs = run_.phase() == RunPhase::Running && round == run_.round.number;
-  if (!runs && step) return ledger.told_late_step(*step);
+  if (!runs && step) return ledger.note_late_step(*step);
   // The record needs only the first progress of an attempt: it is changed seldom.
-  if (runs && (step ? ledger.told_step(*step) : ledger.progressed())) run_.changed();
+  if (runs && (step ? ledger.note_step(*step) : ledger.progressed())) run_.changed();
 }
 
 void NodeMessages::on(const RestartRequested& event) {

@@ -32,7 +32,7 @@ bool RestartLedger::raise_best(std::int64_t step) {
   return true;
 }
 
-bool RestartLedger::told_step(std::int64_t step) {
+bool RestartLedger::note_step(std::int64_t step) {
   return raise_best(step) && progressed();
 }
 
@@ -42,7 +42,7 @@ bool RestartLedger::progressed() {
   return !std::exchange(costs_.progressed, true);
 }
 
-void RestartLedger::told_late_step(std::int64_t step) {
+void RestartLedger::note_late_step(std::int64_t step) {
   if (raise_best(step)) costs_.without_progress = 0;
 }
 

@@ -49,11 +49,11 @@ class RestartLedger {
   /// A file of the script tells its progress (--progress-file).
   void expect_progress() { costs_.tells_progress = true; }
   /// A step was told in the current attempt. Returns whether it is the attempt's first progress.
-  bool told_step(std::int64_t step);
-  /// The current attempt has made progress that has no number. Returns as told_step().
+  bool note_step(std::int64_t step);
+  /// The current attempt has made progress that has no number. Returns as note_step().
   bool progressed();
   /// A step of an attempt that is over: its end was judged without it.
-  void told_late_step(std::int64_t step);
+  void note_late_step(std::int64_t step);
 
   struct Ended {
     AttemptEnd how = AttemptEnd::Failure;

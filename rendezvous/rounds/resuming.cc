@@ -229,7 +229,7 @@ bool Resuming::adopt_restart_count(const Recovery& recovery) {
 void Resuming::adopt_progress(const Recovery& recovery) {
   RestartLedger& ledger = run_.restarts.ledger;
   ledger.adopt_attempt();
-  if (const std::optional<std::int64_t>& step = recovery.step()) ledger.told_step(*step);
+  if (const std::optional<std::int64_t>& step = recovery.step()) ledger.note_step(*step);
   if (recovery.progressed()) ledger.progressed();
 }
 

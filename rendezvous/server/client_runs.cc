@@ -49,7 +49,7 @@ void ClientRuns::leave() {
   if (is_member()) shared_.c10d.left(socket_.peer_address(), std::exchange(member_of_, {}));
   if (!std::exchange(known_, false) || !shared_.runs) return;
   try {
-    shared_.runs->gone(id_, shared_.time());
+    shared_.runs->disconnect(id_, shared_.time());
   } catch (const std::exception& error) {  // Also called by the destructor.
     spdlog::error("store_event_failed peer={} error=\"{}\"", to_text(socket_.peer()), error.what());
   }

@@ -16,7 +16,7 @@ void CompareSetTurns::tried(ConnectionId client, bool won, Instant now) {
 }
 
 void CompareSetTurns::hold(ConnectionId client, Instant now) {
-  gone(client, now);  // A client waits for one reply, not for two.
+  give_up(client, now);  // A client waits for one reply, not for two.
   queue_.push_back({client, now});
   queued_.insert(client.value);
   if (queue_.size() > limits_.held) {
@@ -30,7 +30,7 @@ void CompareSetTurns::answered(ConnectionId client, Instant now) {
   if (holder_ == client) next_turn(now);
 }
 
-void CompareSetTurns::gone(ConnectionId client, Instant now) {
+void CompareSetTurns::give_up(ConnectionId client, Instant now) {
   if (queued_.erase(client.value) > 0)
     std::erase_if(queue_, [&](const Held& held) { return held.client == client; });
   std::erase(released_, client);

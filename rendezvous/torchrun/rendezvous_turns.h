@@ -38,7 +38,7 @@ class CompareSetTurns {
   /// The client got a reply for another reason (merged, refused): its turn, if any, is over.
   void answered(ConnectionId client, Instant now);
   /// The client is gone, or asks for something else: it waits for no reply any more.
-  void gone(ConnectionId client, Instant now);
+  void give_up(ConnectionId client, Instant now);
 
   /// When time_passed() is next needed.
   std::optional<Instant> next_deadline() const;

@@ -35,7 +35,7 @@ TorchrunView& TorchrunDoor::view() {
   return view_;
 }
 
-void TorchrunDoor::heard(ConnectionId client) {
+void TorchrunDoor::note_request(ConnectionId client) {
   const Member* member = run_.members.from(client);
   // For other torchrun nodes only their heartbeats count: every torchrun node takes a node with a
   // stale heartbeat for dead.

@@ -29,7 +29,7 @@ class TorchrunDoor {
  public:
   TorchrunDoor(RunCore& run, TorchrunView& view) : run_(run), view_(view) {}
 
-  void heard(ConnectionId client);
+  void note_request(ConnectionId client);
   void waits(ConnectionId client, StoreWait how, WallTime wall);
   static bool ignores_close(const RunCore& run, ConnectionId client);
   const RendezvousState& render(WallTime wall);

@@ -186,7 +186,7 @@ void RendezvousPlay::keep_alive() {
       step(KeptAlive{node.connection});
       continue;
     }
-    rendezvous_->heard(node.connection, now_);
+    rendezvous_->note_request(node.connection, now_);
     node.torch->state = rendezvous_->render(now_, wall());
     const auto due = node.torch->decide(TorchModel::Operation::KeepAlive, now_, now_ + 5s, wall());
     if (due != Action::KeepAlive) continue;

@@ -175,7 +175,7 @@ void C10dDoor::gone_at_host(std::uint32_t id) {
   if (cluster_.now < cluster_.stopped_until)
     return cluster_.at(cluster_.stopped_until, [this, id] { gone_at_host(id); });
   if (!std::exchange(links_.at(id).open_at_host, false)) return;
-  cluster_.service->gone({id}, cluster_.time());
+  cluster_.service->disconnect({id}, cluster_.time());
   cluster_.apply_effects();
 }
 

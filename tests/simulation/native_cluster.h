@@ -342,7 +342,7 @@ class Cluster {
     Link& link = links_.at(id);
     if (!std::exchange(link.open_at_host, false) || link.life != life) return;
     lost_connections_.insert(link.node);
-    service->gone({id}, time());
+    service->disconnect({id}, time());
     apply_effects();
   }
 

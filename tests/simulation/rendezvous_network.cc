@@ -61,7 +61,7 @@ void World::deliver_to_node(ConnectionId to, std::function<void(Node&)> what) {
 
 void World::disconnect(ConnectionId connection) {
   if (connections_.erase(connection.value) == 0) return;
-  turns_.gone(connection, now_);
+  turns_.give_up(connection, now_);
   perform(server_->step(ConnectionLost{connection}, now_));
 }
 

@@ -106,7 +106,7 @@ void World::get(Node& from) {
   ++counts.gets;
   const ConnectionId client = from.connection;
   deliver_to_server(from, [this, client] {
-    server_->heard(client, now_);
+    server_->note_request(client, now_);
     answer(client, shown());
   });
 }

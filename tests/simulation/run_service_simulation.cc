@@ -122,14 +122,14 @@ class Strangers : RunServiceTest {
       case 5:
         return wait(client);
       case 6:
-        return service->gone({client}, at());
+        return service->disconnect({client}, at());
       default:
         return pass();
     }
   }
   /// Closes a refused client, as a connection does.
   void end_if_refused(std::uint32_t client, bool refused) {
-    if (refused) service->gone({client}, at());
+    if (refused) service->disconnect({client}, at());
   }
 
   void write_state(std::uint32_t client) {

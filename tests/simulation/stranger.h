@@ -100,7 +100,7 @@ class Stranger {
   }
   void native_gone() {
     if (!host_listens()) return;
-    cluster_.service->gone({native_}, cluster_.time());
+    cluster_.service->disconnect({native_}, cluster_.time());
     native_ = cluster_.new_connection();
     cluster_.apply_effects();
   }

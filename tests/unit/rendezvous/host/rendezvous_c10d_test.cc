@@ -245,7 +245,7 @@ TEST_CASE("c10d door: when the fastest clock has gone, the slower ones do not lo
     for (Duration passed{}; passed < time; passed += 1s) {
       test.now += 1s;
       for (const std::uint32_t client : {1, 2})
-        test.rendezvous.heard({client}, test.now);
+        test.rendezvous.note_request({client}, test.now);
       if (passed % 5s == 0s) writes(other, 2, Action::KeepAlive, 1s);
       if (passed % 5s == 0s && with_fast) writes(fast, 3, Action::KeepAlive, 3s);
     }

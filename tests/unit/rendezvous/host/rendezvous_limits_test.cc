@@ -177,8 +177,8 @@ TEST_CASE("c10d door: a clock in the far future moves nobody else's lease", "[un
   test.does(silent, 2, Action::AddToParticipants);
   test.does(hostile, 3, Action::AddToParticipants, kFar);
   for (int second = 0; second < 20; ++second) {
-    test.rendezvous.heard({1}, test.now);
-    test.rendezvous.heard({3}, test.now);
+    test.rendezvous.note_request({1}, test.now);
+    test.rendezvous.note_request({3}, test.now);
     if (second % 5 == 0) test.does(honest, 1, Action::KeepAlive);
     if (second % 5 == 0) test.does(hostile, 3, Action::KeepAlive, kFar);
     test.after(1s, RendezvousTimePassed{});

@@ -14,7 +14,7 @@ struct EndedTest : RecordingTest {
     end_turn();
     CHECK(messages<RunEnded>().size() == 2);
     for (const std::uint32_t client : {1, 2})
-      service->gone({client}, at());
+      service->disconnect({client}, at());
     end_turn();
     service->recorded({.durable = 0, .problem = "disk is full"}, at());
     agents = "of the next job";
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(EndedTest,
   }
   SECTION("or until it leaves") {
     tell(3, NodeLeft{});
-    service->gone({4}, at());
+    service->disconnect({4}, at());
     commit();
     end_turn();
     CHECK(messages<PrepareStore>().empty());
@@ -117,7 +117,7 @@ TEST_CASE_METHOD(RecordingTest,
                  "[unit][rendezvous]") {
   two_recorded();
   for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
+    service->disconnect({client}, at());
   end_turn();
   service->recorded({.durable = 0, .problem = "disk is full"}, at());
   for (int i = 0; i < 10; ++i)

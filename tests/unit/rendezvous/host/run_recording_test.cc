@@ -61,7 +61,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: messages for a closed connection go 
   tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
   const bool are_taken = GENERATE(true, false);
   if (are_taken) CHECK(take().empty());
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   hello_resumes(2);  // Another client with the same number.
   end_turn();
   const auto told = messages<RestartRound>();
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: an agent that hosts is not the run's
   resume(2, 12, NodeResumed::State::Finished);
   end_turn();
   CHECK(messages<RunEnded>().at(12).succeeded);
-  service->gone({12}, at());
+  service->disconnect({12}, at());
   agents = " of the new run";
   two_recorded();
   CHECK(rounds.at(1).restart_count == 0);
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a later host shows an ended run with
   end_turn();
   tell(1, report("ValueError: boom"));  // After the end of the run.
   for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
+    service->disconnect({client}, at());
   end_turn();
   for (int host = 0; host < 2; ++host) {
     at(24h);
@@ -241,7 +241,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: a first failure of a node without a 
   two_recorded();
   spare_joins(3);
   end_turn();
-  service->gone({3}, at());
+  service->disconnect({3}, at());
   service->time_passed(at(2s));
   end_turn();
   const auto before = service->view_run("job", {}, at())->summary.first_failure;
@@ -412,7 +412,7 @@ TEST_CASE_METHOD(RecordingTest, "recording: an ended run is forgotten on disk, t
   for (const std::uint32_t client : {1, 2})
     tell(client, NodeFinished{{}, 0, true, {}});
   for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
+    service->disconnect({client}, at());
   end_turn();
   CHECK(state.runs() == 1);
   service->time_passed(at(61s));
@@ -504,7 +504,7 @@ TEST_CASE_METHOD(RecordingTest,
   REQUIRE(turn_ends());
   service->recorded({.durable = 0, .problem = "disk is full"}, at());
   for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
+    service->disconnect({client}, at());
   service->time_passed(at(1s));
   service->time_passed(at(61s));
   CHECK(service->runs() == 1);
@@ -512,7 +512,7 @@ TEST_CASE_METHOD(RecordingTest,
   CHECK(service->next_deadline().value_or(now + 1s) > now);
   resume(1, 11);
   CHECK(messages<Rejoin>().contains(11));
-  service->gone({11}, at());
+  service->disconnect({11}, at());
   turn_ends();
   commit();
   CHECK(service->state_problem().empty());

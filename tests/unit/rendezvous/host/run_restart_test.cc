@@ -24,7 +24,7 @@ TEST_CASE_METHOD(RecordingTest,
     for (const std::uint32_t client : {1, 2})
       tell(client, NodeFinished{{}, 0, true, {}});
     for (const std::uint32_t client : {1, 2})
-      service->gone({client}, at());
+      service->disconnect({client}, at());
     end_turn();
   }
   CHECK(state.load().ended.size() == 2);
@@ -73,7 +73,7 @@ TEST_CASE_METHOD(RecordingTest,
   NodeJoined spare = spare_joins(3);
   const bool is_lost = GENERATE(false, true);
   if (is_lost) {
-    service->gone({3}, at());
+    service->disconnect({3}, at());
     for (int second = 0; second < 7; ++second) {
       tell(1, KeptAlive{});
       tell(2, KeptAlive{});
@@ -309,7 +309,7 @@ struct PowerCut : RecordingTest {
     tell(client, joined);
     end_turn();
     const auto refused = messages<JoinRefused>();
-    service->gone({client}, at());
+    service->disconnect({client}, at());
     end_turn();
     return refused.contains(client) ? refused.at(client).text : std::string();
   }

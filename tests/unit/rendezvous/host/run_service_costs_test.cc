@@ -134,7 +134,7 @@ TEST_CASE_METHOD(RunServiceTest,
     CHECK(pass_part(1s) == 0);
   }
   SECTION("and a change between two parts is told to all") {
-    service->gone({kNodes}, at(1ms));
+    service->disconnect({kNodes}, at(1ms));
     CHECK(pass_part(0s) == kMaxNotifiedNodes);
     CHECK(pass_part(0s) == 199);
     CHECK(told.at(1) != told.at(kNodes - 1));
@@ -144,7 +144,7 @@ TEST_CASE_METHOD(RunServiceTest,
   }
   SECTION("and the rest is not sent when all have left") {
     for (std::uint32_t client = 1; client <= kNodes; ++client)
-      service->gone({client}, at());
+      service->disconnect({client}, at());
     take();
     hello(1);
     join(1, 2 * kNodes);

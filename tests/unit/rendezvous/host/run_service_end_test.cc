@@ -29,13 +29,13 @@ struct EndedRunTest : RunServiceTest {
     REQUIRE(messages<PrepareStore>().size() == 1);
     tell(1, StoreReady{{}, 0, "10.0.0.1", 29500});
     generation = messages<RoundComplete>().at(1).generation;
-    service->gone({3}, at());
+    service->disconnect({3}, at());
     service->time_passed(at(before));
     for (const std::uint32_t client : {1, 2})
       tell(client, NodeFinished{{}, 0, true, ""});
     REQUIRE(messages<RunEnded>().size() == 2);
     for (const std::uint32_t client : {1, 2})
-      service->gone({client}, at());
+      service->disconnect({client}, at());
     take();
   }
   std::int64_t generation = 0;
@@ -113,7 +113,7 @@ struct KeptRunsTest : RunServiceTest {
     tell(client, WorkersFailed{{}, 0, "rank 0 exited with 3"});
     REQUIRE(service->view_run(id, {0, 10}, at())->outcome);
     tell(client, failed_report("ValueError: " + id));  // Its last lines are known only now.
-    service->gone({client}, at());
+    service->disconnect({client}, at());
     service->time_passed(at());
     take();
   }

@@ -64,7 +64,7 @@ struct PreparingTest : RunServiceTest {
   }
   bool is_here(std::uint32_t client) const { return !gone.contains(client); }
   void lose(std::uint32_t client) {
-    if (gone.insert(client).second) service->gone({client}, at());
+    if (gone.insert(client).second) service->disconnect({client}, at());
   }
   void says(std::uint32_t client, const NativeRequest& request) {
     if (is_here(client)) tell(client, request);
@@ -171,7 +171,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one connection may be in a limited numbe
   const std::string seen = text(compare_set(1, "", kNoStateText, key(3)));
   CHECK(std::holds_alternative<StateRefused>(compare_set(1, seen, joined_by(1, seen), key(3))));
   service->waits({1}, "some key", at());
-  service->gone({1}, at());
+  service->disconnect({1}, at());
   CHECK(service->state_clients() == 1);
 }
 
@@ -191,7 +191,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: one address may begin a limited number o
   CHECK(begins(5, "c", "10.0.0.2").empty());
   CHECK_THAT(begins(6, "d", "10.0.0.2"), Catch::Contains("runs=3"));
   // A run without clients is forgotten to make room for another one from the same address.
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   CHECK(begins(7, "d", "10.0.0.1").empty());
   CHECK(service->rendezvous("b") == nullptr);
   CHECK(service->runs() == 3);

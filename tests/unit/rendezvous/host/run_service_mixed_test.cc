@@ -126,7 +126,7 @@ TEST_CASE_METHOD(MixedRoundTest, "runs: a torchrun node that has finished may go
   const std::string desired = encode_state(closed);
   SECTION("muster's workers go on, and may restart") {
     CHECK(text(compare_set(2, shown(), desired)) == desired);
-    service->gone({2}, at());
+    service->disconnect({2}, at());
     CHECK(take().empty());
     tell(1, WorkersFailed{{}, 0, "rank 0 exited with 1"});
     CHECK(messages<RestartRound>().size() == 1);

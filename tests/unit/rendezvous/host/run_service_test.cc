@@ -34,11 +34,11 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a finished node learns after a while for
     service->time_passed(at(2s));
   }
   CHECK(messages<NativeWaiting>().empty());  // Nothing has changed.
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   CHECK_FALSE(messages<RunEnded>().at(1).succeeded);
   CHECK_THAT(notes, Catch::Contains("node_lost run=job node=host2_2_0 rank=1 "
                                     "why=\"its connection closed\"\n"));
-  service->gone({1}, at());
+  service->disconnect({1}, at());
   CHECK_THAT(notes, !Catch::Contains("node=host1_1_0 rank=0"));
 }
 
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: muster nodes meet, fail, restart and fin
 
 TEST_CASE_METHOD(RunServiceTest, "runs: a closed connection is a lost node", "[unit][rendezvous]") {
   two_in_a_round();
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   const auto restarts = messages<RestartRound>();
   REQUIRE(restarts.size() == 1);
   CHECK(restarts.at(1).cause == RestartCause::NodeLost);
@@ -144,7 +144,7 @@ TEST_CASE_METHOD(RunServiceTest,
     service->time_passed(at(1s));
   }
   CHECK(take().empty());
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   service->time_passed(at());
   CHECK(messages<NativeWaiting>().size() == 1);
 }
@@ -214,7 +214,7 @@ TEST_CASE_METHOD(RunServiceTest,
   REQUIRE(effects.size() == 1);
   CHECK(std::get<ShowState>(effects[0]).state_key == kKey);
   CHECK(service->state_clients() == 1);
-  service->gone({1}, at());
+  service->disconnect({1}, at());
   CHECK(service->state_clients() == 0);
 }
 
@@ -261,7 +261,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
     CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
   }
   SECTION("a client that dies with the turn passes it on") {
-    service->gone({3}, at());
+    service->disconnect({3}, at());
     effects = take();
     REQUIRE(effects.size() == 1);
     CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
@@ -273,7 +273,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: losers of a compare-and-set take turns",
     CHECK(std::get<AnswerHeld>(effects[0]).to == ConnectionId{4});
   }
   SECTION("a client that dies in the queue is left out") {
-    service->gone({4}, at());
+    service->disconnect({4}, at());
     const std::string third = joined_by(3, second);
     CHECK(text(compare_set(3, second, third)) == third);
     CHECK(take().empty());
@@ -312,8 +312,8 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a state's key with another value becomes
     CHECK(service->state_clients() == 0);
     CHECK(service->runs() == 0);
     CHECK(surprise(2).empty());  // Now it is a key like any other.
-    service->gone({1}, at());
-    service->gone({2}, at());
+    service->disconnect({1}, at());
+    service->disconnect({2}, at());
     service->time_passed(at(100s));
     begin(3);  // Nothing is stored under the key in this test, so it becomes a run again.
     CHECK(service->has_state(kKey));
@@ -358,7 +358,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
     CHECK(complete.at(3).life == 1002);  // The first run's was 1001.
     // The first clients are still connected, but do not belong to the new run.
     tell(1, KeptAlive{});
-    service->gone({1}, at());
+    service->disconnect({1}, at());
     CHECK(take().empty());
     CHECK(service->rendezvous("job")->members() == 1);
   }
@@ -377,7 +377,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: an id is free again when its run has end
   }
   SECTION("the run is forgotten a while after the last node has left") {
     for (const std::uint32_t client : {1, 2})
-      service->gone({client}, at());
+      service->disconnect({client}, at());
     service->time_passed(at(59s));
     CHECK(service->runs() == 1);
     service->time_passed(at(1s));
@@ -392,7 +392,7 @@ TEST_CASE_METHOD(RunServiceTest, "runs: a run that all nodes have left can be us
   two_in_a_round();
   hello(3);  // A connection keeps the run known.
   for (const std::uint32_t client : {1, 2})
-    service->gone({client}, at());
+    service->disconnect({client}, at());
   take();
   SECTION("at once it is the same run, with its settings") {
     join(3, 4);
@@ -418,7 +418,7 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK_THAT(refused.close, Catch::Contains("limit runs=2"));
   CHECK(std::holds_alternative<StateRefused>(
       compare_set(4, "", kNoStateText, "/torch.rendezvous.c")));
-  service->gone({1}, at());
+  service->disconnect({1}, at());
   hello(3, "c");
   CHECK(!service->has_state("/torch.rendezvous.a"));
   CHECK(service->runs() == 2);
@@ -430,7 +430,7 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.a")) == kNoStateText);
   CHECK(text(compare_set(1, "", kNoStateText, "/torch.rendezvous.b")) == kNoStateText);
   CHECK(service->state_clients() == 1);
-  service->gone({1}, at());
+  service->disconnect({1}, at());
   CHECK(service->state_clients() == 0);
   service->time_passed(at(60s));
   CHECK(service->runs() == 0);
@@ -466,8 +466,8 @@ TEST_CASE_METHOD(RunServiceTest,
   REQUIRE(state(text).complete);
   service->time_passed(at(10s));
   CHECK(repeats().empty());
-  service->gone({1}, at());
-  service->gone({2}, at());
+  service->disconnect({1}, at());
+  service->disconnect({2}, at());
   text = round_of(begin(3), {3, 4});
   REQUIRE(state(text).complete);
   REQUIRE(state(text).round == 1);

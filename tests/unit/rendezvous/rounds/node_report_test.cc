@@ -307,7 +307,7 @@ TEST_CASE_METHOD(RunServiceTest,
   CHECK(service->ask("job", 1, {.to = {}, .number = 6}, at())->empty());
   CHECK(service->ask("job", 1, {.to = {}, .number = 7}, at())->empty());
   service->forget_question(7);
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   const auto lost = answers();
   REQUIRE(lost.size() == 1);
   CHECK(lost[0].number == 6);

@@ -42,8 +42,8 @@ TEST_CASE("turns: an unused turn goes to the next client, and a dead client's at
   CHECK(turns.next_deadline() == now + 50ms);
   turns.time_passed(now += 50ms);
   CHECK(turns.take_released() == Clients{b});
-  turns.gone(c, now);
-  turns.gone(b, now);
+  turns.give_up(c, now);
+  turns.give_up(b, now);
   CHECK(turns.held() == 0);
   CHECK(turns.may_try(a));
   CHECK_FALSE(turns.next_deadline());

@@ -69,7 +69,7 @@ struct RestartLedgerTest {
   RestartLedger::Decision attempt(std::optional<std::int64_t> step, Duration length = 2min,
                                   AttemptEnd how = AttemptEnd::Failure) {
     begin();
-    if (step) ledger.told_step(*step);
+    if (step) ledger.note_step(*step);
     now += length;
     return end(how);
   }
@@ -229,9 +229,9 @@ TEST_CASE_METHOD(RestartLedgerTest,
   CHECK(attempt(5).restarts);
   CHECK(attempt(5).restarts);
   CHECK(ledger.costs().without_progress == 2);
-  ledger.told_late_step(5);
+  ledger.note_late_step(5);
   CHECK(ledger.costs().without_progress == 2);
-  ledger.told_late_step(6);  // Its node was told of the end before this was on its way.
+  ledger.note_late_step(6);  // Its node was told of the end before this was on its way.
   CHECK(ledger.costs().without_progress == 0);
   CHECK(attempt(6).restarts);
   CHECK(ledger.costs().without_progress == 1);

@@ -87,7 +87,7 @@ TEST_CASE_METHOD(RunViewTest, "run view: a node that asks twice for one round ha
 TEST_CASE_METHOD(RunViewTest, "run view: a lost node was lost in the round that it was in",
                  "[unit][rendezvous]") {
   two_in_a_round();
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   RunEvent lost;
   for (const RunEvent& event : view().events)
     if (event.kind == RunEvent::Kind::NodeLost) lost = event;
@@ -132,7 +132,7 @@ TEST_CASE_METHOD(RunViewTest, "run view: a failure, who is missing since when, a
   CHECK(shown.missing.size() == 2);
   CHECK(shown.missing[0].expected);
   join(1, 2, 0);
-  service->gone({2}, at());
+  service->disconnect({2}, at());
   service->time_passed(at(1s));
   at(3s);
   shown = view();
