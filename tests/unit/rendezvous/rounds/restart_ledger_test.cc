@@ -245,7 +245,7 @@ TEST_CASE_METHOD(RestartLedgerTest,
     ledger.progressed();
   }
   SECTION("too late for its attempt") {
-    ledger.told_late_step(5);
+    ledger.note_late_step(5);
   }
   now += 1h;
   CHECK(end().restarts);
