@@ -496,11 +496,7 @@ class Agent {
     channel_.reset();
     progress_.stop();
     job_end_.report(
-        outcome, group_, ends,
-        [this, succeeded, reports_failure = outcome.reports_failure] {
-          run_files_.remove(succeeded);
-          if (reports_failure) run_files_.name_kept_folder();
-        },
+        outcome, group_, ends, [this, succeeded] { run_files_.remove(succeeded); },
         [this, signal = outcome.signal](int exit_code) { end(exit_code, signal); });
   }
 

@@ -167,9 +167,4 @@ void RunDir::remove(bool success) const {
   temporary_.remove(success);
 }
 
-std::string RunDir::kept_folder() const {
-  const std::string& folder = temporary_.path();
-  return !folder.empty() && ::access(folder.c_str(), F_OK) == 0 ? folder : std::string();
-}
-
 }  // namespace muster

@@ -62,9 +62,6 @@ class RunDir {
   /// Removes a temporary directory: always after success, else only if nothing was written there.
   void remove(bool success) const;
 
-  /// The temporary folder, if remove() has left it. Else empty.
-  std::string kept_folder() const;
-
   /// TemporaryFolder::remove_orphans()
   void remove_orphans() const { temporary_.remove_orphans(); }
 

@@ -125,11 +125,6 @@ void RunFiles::remove(bool success) const {
   run_dir_.remove(success);
 }
 
-void RunFiles::name_kept_folder() const {
-  if (const std::string kept = run_dir_.kept_folder(); !kept.empty())
-    spdlog::warn("the files of this job stay in {}; `rm -r {}` removes them", kept, kept);
-}
-
 void RunFiles::remove_for_lost_agent() const {
   if (fifo_) fifo_->remove_unread();
   channel_folder_.remove(false);

@@ -53,8 +53,6 @@ class RunFiles {
   void remove(bool success) const;
   /// The same for another process, after the agent is gone, perhaps without having removed them.
   void remove_for_lost_agent() const;
-  /// Says which temporary folder remove() has left, and how to remove it.
-  void name_kept_folder() const;
   /// Removes what earlier jobs, whose processes were all killed, left in the same folders.
   void remove_orphans() const;
 

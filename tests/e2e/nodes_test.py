@@ -292,8 +292,8 @@ class Waiting(NodesTest):
             process = self.start("--nnodes=2", "--node-rank=0", f"--master-addr={address}", more, "--no-python", "true")
             wait_for(lambda: "waiting for node rank 1" in self.read("err"), "node 0 to wait")
             said = self.read("err")
-            self.assertIn(f"waiting for node rank 1 at {address}:{port}, for 900 s at most (--rdzv-conf timeout); each of "
-                          f"them runs the same command with its own --node-rank, --master-addr={address} and {more}", said)
+            self.assertIn(f"waiting for node rank 1 at {address}:{port}, for 900 s at most (--rdzv-conf timeout); each "
+                          f"missing node runs the same command with its own --node-rank, --master-addr={address} and {more}", said)
             self.assertIn(doubt, said)
             process.kill()
             process.wait()

@@ -358,7 +358,7 @@ TEST_CASE("store server: an exception closes only the connection that it concern
   CHECK(refused.closed());
   CHECK(Client(server.port()).alive());
   CHECK(before.alive());
-  CHECK(contains(server.stop(), "store_event_failed peer=- error=\"no room\""));
+  CHECK(contains(server.stop(), "store_event_failed peer=none error=\"no room\""));
 }
 
 TEST_CASE("store server: a bound descriptor is taken over, whether it listens or not",

@@ -121,8 +121,8 @@ TEST_CASE_METHOD(Ends, "tls: a wrong certificate of a server is refused with the
     std::string reason;
   };
   const auto wrong = GENERATE(
-      Case{"strange", "ca", "localhost", "not signed by the CA"},
-      Case{"server", "stranger", "localhost", "not signed by the CA"},
+      Case{"strange", "ca", "localhost", "not signed by this side's CA"},
+      Case{"server", "stranger", "localhost", "not signed by this side's CA"},
       Case{"expired", "ca", "localhost", "has expired"},
       Case{"elsewhere", "ca", "localhost", "its certificate is not for localhost"},
       Case{"elsewhere", "ca", "127.0.0.1", "its certificate is not for 127.0.0.1"},
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(Ends, "tls: a client without a certificate learns that the serv
     CHECK_THAT(seen, Contains("shows no certificate"));
   } else {
     CHECK_THAT(said, Contains("does not accept this side's certificate"));
-    CHECK_THAT(seen, Contains(shown == "strange" ? "not signed by the CA" : "has expired"));
+    CHECK_THAT(seen, Contains(shown == "strange" ? "not signed by this side's CA" : "has expired"));
   }
 }
 

@@ -207,7 +207,7 @@ TEST_CASE_METHOD(Pumps, "tls pump: existing connections continue after a renewal
   CHECK(read_up_to(far.plain.get(), 1) == "b");
   const auto [later, ignored] = join();
   CHECK(read_up_to(later.plain.get(), 1).empty());
-  CHECK_THAT(later.status->failure().reason, Contains("not signed by the CA"));
+  CHECK_THAT(later.status->failure().reason, Contains("not signed by this side's CA"));
 }
 
 TEST_CASE_METHOD(Pumps, "tls pump: handshakes of one address beyond the limit wait for their turn",
