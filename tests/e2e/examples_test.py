@@ -26,6 +26,9 @@ RANKS = 2
 # By default, torchrun's restarted jobs find the previous attempt's keys in the store and may
 # connect to dead processes. With this setting each attempt has its own store.
 TORCHRUN_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+# What torchrun says of two races of its own: it chooses its workers' port and closes it again, so that another process may
+# take it before rank 0 does; and it reads an error file that a worker is still writing.
+TORCHRUNS_RACES = ("EADDRINUSE", "Failed to parse reply file")
 LAUNCHERS = {"torchrun": str(VENV / "torchrun"), "muster": MUSTER}
 COMPUTES = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -66,8 +69,7 @@ class Examples(MusterTest):
         for _ in range(3):
             code = self.begin(launcher, *arguments).wait(BOUND_S)
             out, err = map(self.read, self.names)
-            # torchrun chooses its workers' port and closes it again. Another process may take it before rank 0 does.
-            if launcher != "torchrun" or "EADDRINUSE" not in err:
+            if launcher != "torchrun" or not any(sign in err for sign in TORCHRUNS_RACES):
                 break
             for path in set(self.dir.iterdir()) - before:  # A restart may have trained to the end.
                 if path.is_file():
