@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <tuple>
+#include <utility>
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>

@@ -54,6 +54,14 @@ class Values:
     def waits(self, tag):
         wait_for(lambda: "waiting for" in self.read(f"err.{tag}"), f"{tag} to wait for the other node")
 
+    def lose_before_and_during_a_round(self):
+        self.client(LOSES, "job", "1")
+        self.node("b", 2)
+        self.round_of(2)
+        self.client(LOSES, "job", "2")
+        self.tell("finish")
+        self.ends(a=0, b=0)
+
 
 class AtMusterd(Values, MusterdTest):
     def test_a_value_from_before_the_run_is_no_state_for_its_nodes(self):
@@ -66,12 +74,7 @@ class AtMusterd(Values, MusterdTest):
     def test_a_value_under_the_key_of_a_run(self):
         self.node("a", 2)
         self.waits("a")
-        self.client(LOSES, "job", "1")
-        self.node("b", 2)
-        self.round_of(2)
-        self.client(LOSES, "job", "2")
-        self.tell("finish")
-        self.ends(a=0, b=0)
+        self.lose_before_and_during_a_round()
 
 
 class AtAnAgent(Values, TorchrunTest):
@@ -79,12 +82,7 @@ class AtAnAgent(Values, TorchrunTest):
         self.node("a", 2)
         self.waits("a")
         self.client(OWN_VALUE, "other")
-        self.client(LOSES, "job", "1")
-        self.node("b", 2)
-        self.round_of(2)
-        self.client(LOSES, "job", "2")
-        self.tell("finish")
-        self.ends(a=0, b=0)
+        self.lose_before_and_during_a_round()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the workers of a test of notices have written, each in files of its own."""
 import json
+import time
 
 
 class NoticeFacts:
@@ -12,6 +13,15 @@ class NoticeFacts:
             if path.suffix != ".new":
                 found[path.name.split(".")[1], int(path.suffix[1:])] = json.loads(path.read_text())
         return found
+
+    def fail_beside(self, fault, draw):
+        """The faults of both tests: musterd is killed and started again, or the notified node is killed."""
+        if fault == "host":
+            self.stop_musterd()
+            time.sleep(draw.uniform(0, 1))
+            self.start_musterd()
+        elif fault == "node":
+            self.kill(self.notified)
 
     def begun(self, after=()):
         """The workers of a new round, when all of it have started."""

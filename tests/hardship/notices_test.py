@@ -102,13 +102,8 @@ class Notices(NoticeFacts, MusterdTest):
         else:
             (self.dir / f"goes.{self.notified}").touch()
         time.sleep(draw.uniform(0, 0.3))
-        if fault == "host":
-            self.stop_musterd()
-            time.sleep(draw.uniform(0, 1))
-            self.start_musterd()
-        elif fault == "node":
-            self.kill(self.notified)
-        elif fault == "connection":
+        self.fail_beside(fault, draw)
+        if fault == "connection":
             self.cable.cut()
         others = [process for tag, process in self.nodes.items() if tag != self.notified]
         wait_for(lambda: all(p.poll() is not None for p in others) or self.begun(after=first), "what follows the notice")

@@ -223,13 +223,8 @@ class NoticesWithTorch(NoticeFacts, MusterdTest):
             time.sleep(draw.uniform(0, 0.5))
             self.notify(way, seed)
             time.sleep(draw.uniform(0, 0.3))
-            if fault == "host":
-                self.stop_musterd()
-                time.sleep(draw.uniform(0, 1))
-                self.start_musterd()
-            elif fault == "node":
-                self.kill(self.notified)
-            elif fault == "cable":
+            self.fail_beside(fault, draw)
+            if fault == "cable":
                 self.net.unplug(self.notified)
                 time.sleep(draw.uniform(0, 1.5))
                 self.net.plug(self.notified)
